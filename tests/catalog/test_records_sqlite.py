@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -196,6 +198,65 @@ class TestWaiting:
         assert records.transact(["a"], [], lambda found: Writes("done", put={"a": {}})) == "done"
         assert len(clock.slept) == 3
         other.close()
+        records.close()
+
+
+class _Turns:
+    """The lock of a process's writers, taken; and how long somebody would have waited for it."""
+
+    def __init__(self) -> None:
+        self.waits: list[float] = []
+
+    def acquire(self, timeout: float) -> bool:
+        self.waits.append(timeout)
+        return False
+
+
+class TestHaste:
+    """Whoever must not wait is told at once that it would have to."""
+
+    def test_for_another_process(self, tmp_path: Path) -> None:
+        clock = ManualClock()
+        records = SqlRecords(Sqlite(tmp_path / "x.db"), runtime=Runtime(clock=clock, random=SeededRandomness(1)))
+        write(records, {"a": {"n": 1}})
+        other = sqlite3.connect(tmp_path / "x.db", isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        before = clock.monotonic()
+        with records.hurried(), pytest.raises(ContentionError):
+            increment(records, "a")
+        assert clock.monotonic() == before  # it slept for no moment
+        with pytest.raises(ContentionError):
+            increment(records, "a")
+        assert clock.monotonic() > before
+        other.execute("ROLLBACK")
+        other.close()
+        with records.hurried():
+            assert increment(records, "a") == 2
+        records.close()
+
+    def test_for_another_thread(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        records = SqlRecords(Sqlite(tmp_path / "x.db"))
+        write(records, {"a": {"n": 1}})
+        turns, here = _Turns(), records._here()
+        records._processes[os.getpid()] = replace(here, writer=turns)  # type: ignore[arg-type]
+        with records.hurried(), pytest.raises(ContentionError):
+            increment(records, "a")
+        assert turns.waits == [0.0]
+        records._processes[os.getpid()] = here
+        assert increment(records, "a") == 2
+        records.close()
+
+    def test_the_connection_that_was_used_last_is_used_next(self, tmp_path: Path) -> None:
+        records = SqlRecords(Sqlite(tmp_path / "x.db"))
+        engine = records._here().engine
+        with engine.connect() as first, engine.connect() as second:
+            latest = second.connection.driver_connection
+            assert first.connection.driver_connection is not latest
+            first.close()
+        with engine.connect() as one:
+            assert one.connection.driver_connection is latest
+        with engine.connect() as one:
+            assert one.connection.driver_connection is latest
         records.close()
 
 

@@ -30,6 +30,7 @@ SMALL_FILES: dict[str, str] = {
     "tiltyard.server.console.console_pages": "the table of pages, as data",
     "tiltyard.lakes.short_name": "a hook into imports is read by itself, not between the public names",
     "tiltyard.locks": _DOOR,
+    "tiltyard.server.at_once": "its rule is shown by itself, without a server",
     "tiltyard.verbs.commit_operation": _VERB,
     "tiltyard.verbs.restore": _VERB,
 }

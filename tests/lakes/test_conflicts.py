@@ -33,6 +33,7 @@ from tiltyard.lake import Lake
 from tiltyard.lakes import commit_transaction
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.options import CommitOptions
+from tiltyard.server import table_turns
 from tiltyard.testing import ManualClock
 
 T = TypeVar("T")
@@ -187,6 +188,14 @@ def test_a_warning_for_every_conflict(site: Site, lake: Lake, caplog: pytest.Log
 # ---- tries ------------------------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who loses and who wins are one thread here: behind a server the winner's answer would wait until the loser comes back."""
+    for name in ("SHORTEST_PATIENCE", "LONGEST_HOLD"):
+        monkeypatch.setattr(table_turns, name, 0.0)
+
+
+@pytest.mark.usefixtures("one_thread")
 def test_after_sixteen_tries_the_lake_is_said_to_be_busy(
     site: Site, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,6 +226,7 @@ def test_after_sixteen_tries_the_lake_is_said_to_be_busy(
     assert ids(theirs.table("b")) == [1]
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_compatible_writers_do_not_fail_however_often_others_are_faster(site: Site) -> None:
     lake = two_tables(site.open(runtime=prompt_runtime()))
     theirs = site.open().table("a")

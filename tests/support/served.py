@@ -145,7 +145,9 @@ def served_here(
     """Serves a lake from a thread of this process, which takes no time to start; its URL."""
     log = AuditLog(audit or Path(lake.root_uri).parent / "audit.jsonl")
     door = LakeServer(lake, options or ServerOptions(port=0), Authenticator(lake, required=required), log)
-    server = uvicorn.Server(uvicorn.Config(door.app(), host="127.0.0.1", port=0, lifespan="off", log_config=None, access_log=False))
+    quiet: dict[str, Any] = {"lifespan": "off", "log_config": None, "access_log": False}
+    idle = int(door.options.limits.idle_seconds)
+    server = uvicorn.Server(uvicorn.Config(door.app(), host="127.0.0.1", port=0, timeout_keep_alive=idle, **quiet))
     ready = threading.Event()
     startup = server.startup
 

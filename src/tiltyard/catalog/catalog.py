@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -56,7 +57,8 @@ FORMAT: Final = 2
 class Pending:
     """A version that was committed and has not got its final name yet.
 
-    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases.
+    ``line`` (of the lake's history) and ``location`` (of the table) are empty in records of earlier releases. ``data`` is the version
+    itself as base64, where the record keeps it until what is in the store was flushed.
     """
 
     table: str
@@ -69,6 +71,11 @@ class Pending:
     alone: bool
     line: str = ""
     location: str = ""
+    data: str = ""
+
+    @property
+    def bytes(self) -> bytes:
+        return b64decode(self.data)
 
     @property
     def key(self) -> str:
@@ -86,6 +93,9 @@ def no_queue(head: TableHead, lake_branch: str, author: str) -> CommitQueue | No
 
 class Catalog:
     """The lake's records, by what they mean."""
+
+    decides_here = True
+    """Whether decisions are made in this process, so that they can keep bytes (``Publication.data``), and look at what was locked."""
 
     def __init__(self, records: Records, runtime: Runtime) -> None:
         self.records = records

@@ -261,6 +261,7 @@ class Publication:
         blind: whether it rests on nothing that it was told: the names that it takes must be free, and may have been in use since its base.
         noted: whether it only notes what the tables' files say has happened, so that no rule about who may write concerns it.
         members: other commits that are in its version.
+        data: its one version as base64, for the record of what is unfinished: so it is flushed with the decision, and by nothing else.
     """
 
     transaction: str
@@ -279,6 +280,7 @@ class Publication:
     blind: bool = False
     noted: bool = False
     members: tuple[SnapshotMember, ...] = ()
+    data: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
@@ -10,6 +11,8 @@ from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, SnapshotMember, TableHead, VersionStep
 from tiltyard.catalog.marks import AUTHOR, without_marks
 from tiltyard.catalog.publishing import AbortedError, MembersError, StaleError
+from tiltyard.catalog.records import Found
+from tiltyard.catalog.value_codec import table_key
 from tiltyard.errors import AlreadyExists, CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, StorageError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path
@@ -40,6 +43,10 @@ def maker_in(file: ManifestFile, path: str) -> Transaction:
     return Transaction.from_bytes(file.transaction, path)
 
 
+class ElsewhereError(Exception):
+    """Not the table, or not the line of history, that was remembered: whoever publishes has to look. Nothing was committed."""
+
+
 @dataclass(slots=True)
 class LakeLedger:
     """One table's account in the catalog.
@@ -67,11 +74,13 @@ class LakeLedger:
     """Where its commits wait for each other; without one a version has none but its own."""
     store: ObjectStore | None = None
     known: dict[int, Pending] = field(default_factory=dict)
+    known_as: str = ""
+    """The name that the table was remembered by, not looked up; it is compared while the table is locked. Empty where it was looked up."""
 
     def unfinished(self) -> Sequence[VersionClaim]:
         found = self.catalog.pending(self.table, self.branch)
         self.known = {pending.version: pending for pending in found}
-        return [VersionClaim(pending.version, pending.path, pending.staged) for pending in found]
+        return [VersionClaim(pending.version, pending.path, pending.staged, pending.bytes if pending.data else b"") for pending in found]
 
     def claim(self, claim: VersionClaim, data: bytes) -> None:
         self.claim_for(claim, maker_of(data, claim.path))
@@ -101,9 +110,10 @@ class LakeLedger:
             properties=without_marks(transaction.properties),
             line=self.line,
             members=self._members(transaction),
+            data=b64encode(claim.data).decode(),
         )
         try:
-            done = self.catalog.publish(publication)
+            done = self.catalog.publish(publication, self._check_name) if self.known_as else self.catalog.publish(publication)
         except MembersError as error:
             self._leave_out(error.members)
             raise StorageError(
@@ -112,7 +122,10 @@ class LakeLedger:
                 transient=True,
             ) from None
         except StaleError as stale:
-            raise self._refused(claim, stale.moved[0]) from None
+            moved = stale.moved[0]
+            if self.known_as and not (moved.kind == "write" and moved.actual is not None and moved.actual >= claim.version):
+                raise ElsewhereError from None
+            raise self._refused(claim, moved) from None
         except AbortedError:
             raise StorageError(
                 f"The commit of {claim.path} was aborted by a cleanup of the lake.",
@@ -124,6 +137,15 @@ class LakeLedger:
         self.known[claim.version] = Pending(
             self.table, self.lake_branch, self.branch, claim.version, claim.path, claim.staged, transaction.uuid, alone=True, line=self.line
         )
+
+    def _check_name(self, found: Found) -> None:
+        """Looks, while the table is locked, whether it has the name by which it was remembered.
+
+        Raises:
+            ElsewhereError: it has another one, or is gone.
+        """
+        if found.get(table_key(self.lake_branch, self.table), {}).get("name") != self.known_as:
+            raise ElsewhereError
 
     def _members(self, transaction: Transaction) -> tuple[SnapshotMember, ...]:
         """The others whose commits are in a version that was made here."""

@@ -381,5 +381,6 @@ def _apply(change: Change, publication: Publication, snapshot: int, found: Found
                 "alone": is_alone(publication),
                 "line": publication.line,
                 "location": head.location,
+                **({"data": publication.data} if publication.data else {}),
             }
     return found.get(key)

@@ -124,6 +124,8 @@ class VendedOptions:
 class ServerCatalog(Catalog):
     """A catalog whose server decides what every commit does."""
 
+    decides_here = False
+
     def __init__(self, records: ServerRecords, runtime: Runtime) -> None:
         super().__init__(records, runtime)
         self._link = records.link
@@ -184,9 +186,9 @@ def publication_from_body(body: Mapping[str, Any]) -> Publication:
     changes = tuple(change_from_body(change) for change in body["changes"])
     reads = tuple(ExpectedHead(**read) for read in body.get("reads", ()))
     properties = {str(key): str(value) for key, value in dict(body.get("properties") or {}).items()}
-    # Nobody publishes for others from afar: who waits with others has its server do it.
-    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties, "members": ()}
-    return Publication(**{**body, **more})
+    # Nobody publishes for others from afar: who waits with others has its server do it. Nor are bytes kept for anybody.
+    more = {"changes": changes, "reads": reads, "absent": tuple(body.get("absent", ())), "properties": properties}
+    return Publication(**{**body, **more, "members": (), "data": ""})
 
 
 def protected_to_body(error: ProtectedBranch) -> dict[str, Any]:

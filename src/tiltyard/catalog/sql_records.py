@@ -70,6 +70,7 @@ class SqlRecords:
         self._runtime = runtime or system_runtime()
         # By process id. What a forked child finds here of its parent it neither uses nor closes: the sockets and locks are the parent's.
         self._processes: dict[int, _Process] = {}
+        self._haste = threading.local()
         self.url = database.shown
         try:
             if not self._read(lambda connection: is_current(connection, self.url)):
@@ -108,6 +109,20 @@ class SqlRecords:
                 raise
 
         return self._transaction(attempt)
+
+    @property
+    def is_file(self) -> bool:
+        """Whether it is a file of this machine, so that a step is short where nobody else is in the way."""
+        return self._database.queue is not None
+
+    @contextmanager
+    def hurried(self) -> Iterator[None]:
+        """Within, this thread waits for nobody: where others hold a lock it gets ``ContentionError`` at once, and nothing was written."""
+        self._haste.now = True
+        try:
+            yield
+        finally:
+            self._haste.now = False
 
     def ticket(self, names: Collection[str], longest: float) -> Ticket:
         return self._database.ticket(self._here().engine, names, longest)
@@ -195,9 +210,10 @@ class SqlRecords:
             seconds = clock.monotonic() - start
             if last.lost is not None and lost > 1:
                 raise last.lost
-            if tries >= patience.attempts or seconds > patience.seconds:
+            hurried = last.pause and self._is_hurried
+            if tries >= patience.attempts or seconds > patience.seconds or hurried:
                 what = f"The catalog {self.url} was not written in {tries} tries and {seconds:.1f} s: {last.reason}."
-                who = self._database.holder(self._here().engine) if last.pause else ""
+                who = self._database.holder(self._here().engine) if last.pause and not hurried else ""
                 advice = f"{_NOTHING} {who}" if who else None
                 raise ContentionError(what, operation="catalog", attempts=tries, seconds=seconds, advice=advice)
             if last.pause:
@@ -258,6 +274,15 @@ class SqlRecords:
         with connection:
             yield connection
 
+    @property
+    def _is_hurried(self) -> bool:
+        return getattr(self._haste, "now", False)
+
+    @property
+    def _longest(self) -> float:
+        """Seconds for which somebody waits in line."""
+        return 0.0 if self._is_hurried else self._database.patience.seconds
+
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """Where only one can write at a time, threads wait here for each other, in line, instead of asking the file again and again."""
@@ -265,7 +290,7 @@ class SqlRecords:
             yield
             return
         writer = self._here().writer
-        if not writer.acquire(timeout=self._database.patience.seconds):
+        if not writer.acquire(timeout=self._longest):
             raise _Again("another thread of this process holds its lock", pause=True)
         try:
             yield
@@ -279,7 +304,7 @@ class SqlRecords:
         if line is None:
             yield
             return
-        ours = line.enter(self._runtime.clock, self._database.patience.seconds)
+        ours = line.enter(self._runtime.clock, self._longest)
         try:
             yield
         finally:

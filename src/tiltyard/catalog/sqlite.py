@@ -64,10 +64,10 @@ class Sqlite:
 
     def engine(self) -> Engine:
         self._make_directory()
-        # The path goes to SQLite as it is, never through a URL: it may hold any character.
-        return create_engine(
-            "sqlite://", creator=self._connect, poolclass=QueuePool, max_overflow=-1, isolation_level="AUTOCOMMIT", hide_parameters=True
-        )
+        # The path goes to SQLite as it is, never through a URL: it may hold any character. The connection that was used last
+        # comes first: it has the pages in its memory that it wrote.
+        pool: dict[str, Any] = {"poolclass": QueuePool, "max_overflow": -1, "pool_use_lifo": True}
+        return create_engine("sqlite://", creator=self._connect, isolation_level="AUTOCOMMIT", hide_parameters=True, **pool)
 
     def read(self, connection: Connection, keys: Collection[str]) -> Sequence[tuple[str, str]]:
         return _driver(connection).execute(_LOOK, (json.dumps(list(keys)),)).fetchall()

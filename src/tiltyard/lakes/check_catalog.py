@@ -242,7 +242,7 @@ def check_pending(lake: Lake, findings: LakeFindings) -> None:
         if head is None or head.quarantine or pending.line not in ("", cut.line):
             continue  # dropped, which cleanup takes care of; or told already; or of a line that is not there any more
         store = lake.plain_access_of(head).on_branch(pending.branch).store
-        if not any(is_there(store, path) for path in (pending.staged, pending.path)):
+        if not pending.data and not any(is_there(store, path) for path in (pending.staged, pending.path)):
             findings.add("I10", f"version {pending.version} was committed, but its bytes at {pending.staged} are gone", head.name)
 
 

@@ -155,12 +155,7 @@ def _settled(catalog: Catalog, done: Sequence[Pending]) -> bool:
 
 
 def _finalize(catalog: Catalog, one: Pending, store: ExternalStore) -> bool | None:
-    try:
-        return finalize(store.inner, claim_of(one), store.is_conditional())
-    except CorruptTable:
-        if one.key in catalog.records.get([one.key]):
-            raise
-        return None  # finished by somebody else, and cleaned up since
+    return finalize(store.inner, claim_of(one), store.is_conditional(), lambda: one.key in catalog.records.get([one.key]))
 
 
 def _set_apart(one: Pending, store: ExternalStore) -> CorruptTable:
@@ -197,17 +192,22 @@ def load_head(access: TableAccess, head: TableHead, known: ManifestFile | None =
         if head.transaction and maker == head.transaction:
             return access.trusted(known), maker
     scheme = Scheme(head.naming)
-    file = access.load(head.version, scheme, lazily=True)
-    maker = transaction_id(file)
-    if head.transaction and maker == head.transaction:
-        return file, maker
     store: object = access.store
     while not isinstance(store, ExternalStore):  # a transaction's own is around it
         store = store.inner  # type: ignore[attr-defined]
+    try:
+        file = access.load(head.version, scheme, lazily=True)
+    except CorruptTable:
+        if not store.finish():  # what a power loss left of a version that the catalog still has the bytes of
+            raise
+        file = access.load(head.version, scheme, lazily=True)
+    maker = transaction_id(file)
+    if head.transaction and maker == head.transaction:
+        return file, maker
     if store.finish():
         file = access.load(head.version, scheme, lazily=True)
     return file, transaction_id(file)
 
 
 def claim_of(pending: Pending) -> VersionClaim:
-    return VersionClaim(pending.version, pending.path, pending.staged)
+    return VersionClaim(pending.version, pending.path, pending.staged, pending.bytes if pending.data else b"")

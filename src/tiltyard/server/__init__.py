@@ -5,6 +5,7 @@ A request goes down this list, and its answer back up:
 - ``serving``: the process: listens, stops, writes its log as JSON. ``server_options``: what the operator decides.
 - ``browser_guard``: keeps pages of other sites out where no token is asked for.
 - ``lake_server``: from a request to an operation: limits, principal, roles, turn, thread, audit.
+- ``at_once``: when a commit needs no thread.
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
 - ``openapi``: the routes as an OpenAPI document, at ``/openapi.json``.
 - ``catalog_door``: the catalog for lakes that are opened by the address of a server.

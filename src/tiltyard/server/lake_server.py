@@ -33,8 +33,10 @@ from tiltyard.catalog.server_link import NOT_BEGUN
 from tiltyard.errors import TiltyardError
 from tiltyard.lake import Lake
 from tiltyard.lakes.namespace import LakeNamespace
-from tiltyard.lakes.namespaces.namespace_base import told
-from tiltyard.lakes.table_names import JOINT
+from tiltyard.lakes.namespaces.known_heads import KnownHeads
+from tiltyard.lakes.namespaces.namespace_base import CatalogBusyError, told
+from tiltyard.lakes.namespaces.namespace_versions import NotAtOnceError
+from tiltyard.server.at_once import LoopTime
 from tiltyard.server.audit import AuditLine, AuditLog, Verdict
 from tiltyard.server.authentication import Authenticator, proof_in
 from tiltyard.server.browser_guard import BrowserGuard
@@ -43,7 +45,7 @@ from tiltyard.server.commit_offers import BY_ITSELF, CommitOffers
 from tiltyard.server.console.console_app import Console
 from tiltyard.server.openapi import document
 from tiltyard.server.principals import NOBODY, Principal
-from tiltyard.server.routes import NOT_OFFERED, ROUTES, Role, RouteSpec
+from tiltyard.server.routes import NOT_OFFERED, ROUTES, RouteSpec
 from tiltyard.server.server_metrics import CONTENT_TYPE, ServerMetrics
 from tiltyard.server.server_options import ServerOptions
 from tiltyard.server.settling import SettleQueue
@@ -51,7 +53,7 @@ from tiltyard.server.table_turns import TableTurns, branched
 from tiltyard.server.upkeep_runs import AUTHOR as UPKEEP_AUTHOR
 from tiltyard.server.upkeep_runs import UpkeepStep
 from tiltyard.server.vending import Vendor
-from tiltyard.server.wire import WireRequest, answer, failed, failure, parsed, read_request
+from tiltyard.server.wire import WireRequest, answer, batched, failed, failure, parsed, read_request, tables_of
 
 _log = logging.getLogger("tiltyard.server")
 _RETRY: Final = {"retry-after": "1"}
@@ -99,13 +101,13 @@ class LakeServer:
         self.lake, self.options, self.authenticator, self.audit = lake, options, authenticator, audit
         self._pool = ThreadPoolExecutor(options.limits.threads, thread_name_prefix="tiltyard")
         self._prompt_pool = ThreadPoolExecutor(_PROMPT_THREADS, thread_name_prefix="tiltyard-prompt")
-        self._settling = SettleQueue()
+        self._settling, self._known = SettleQueue(), KnownHeads()
         self.vendor = Vendor(lake.where.storage.options, lake.where.root, options.vend_to, options.sts)
         self.door = CatalogDoor(lake, self.vendor)
         self.offers = CommitOffers(lake, options.limits.table_queue)
         self.turns = TableTurns(options.limits.table_queue, time.monotonic)
         self.metrics = ServerMetrics(self.turns.waiting, self._is_healthy)
-        self._in_flight = 0
+        self._in_flight, self._loop_time = 0, LoopTime(time.monotonic)
         self.is_stopping = False
 
     def app(self) -> Starlette:
@@ -216,8 +218,9 @@ class LakeServer:
         if isinstance(error, ConcurrentModificationError):
             self.metrics.conflicts.labels(exchange.spec.operation).inc()
         if response.status_code in (429, 503):
-            # Only a table with too many requests refuses by 429, and does so first. Behind a 503 something may have been done.
-            response.headers.update(_NOT_BEGUN if isinstance(error, ThrottlingError) else _RETRY)
+            # A table with too many requests refuses first of all; a busy catalog at any step. Behind a 503 something may have been done.
+            first = isinstance(error, ThrottlingError) and not isinstance(error, CatalogBusyError)
+            response.headers.update(_NOT_BEGUN if first else _RETRY)
             self.metrics.refused.labels(str(response.status_code)).inc()
         return response, "failed"
 
@@ -255,7 +258,7 @@ class LakeServer:
         exchange.target = ".".join(parts)
         self._allow(exchange, model, parts)
         self._bound_page(model)
-        result = await self._in_turn(exchange, _tables_of(model, spec, parts), lambda: self._operate(exchange, model, body))
+        result = await self._in_turn(exchange, tables_of(model, spec, parts), model, lambda: self._operate(exchange, model, body))
         exchange.transaction = str(getattr(result, "transaction_id", None) or "")
         return answer(spec, result, {})
 
@@ -307,7 +310,7 @@ class LakeServer:
             self.turns.failed(names, exchange.peer, lost=False)
         return told
 
-    async def _in_turn(self, exchange: Exchange, names: tuple[str, ...], work: Callable[[], Any]) -> Any:
+    async def _in_turn(self, exchange: Exchange, names: tuple[str, ...], model: Any, work: Callable[[], Any]) -> Any:
         """Does something in a thread; what commits to tables takes its turn there."""
         if not names:
             return await self._work(exchange, work)
@@ -316,12 +319,25 @@ class LakeServer:
                 return await self._work(exchange, work)
         self.turns.begin(names, exchange.peer)
         try:
-            result = await self._work(exchange, work)
+            result = self._done_at_once(exchange, model) or await self._work(exchange, work)
         except BaseException as error:
             self.turns.failed(names, exchange.peer, lost=isinstance(error, ConcurrentModificationError))
             raise
         await self.turns.won(names, exchange.peer)
         return result
+
+    def _done_at_once(self, exchange: Exchange, model: Any) -> Any:
+        """Publishes a version without a thread, if nobody has to wait for that; None where it was not done."""
+        if self._in_flight > 1 or not self._loop_time.is_free():
+            return None
+        began = time.monotonic()
+        try:
+            self._recheck(exchange)
+            return self._namespace(exchange).create_at_once(model)
+        except NotAtOnceError:
+            return None
+        finally:
+            self._loop_time.spend(began)
 
     async def _work(self, exchange: Exchange, work: Callable[[], Any]) -> Any:
         """Does in a thread what a request asks for, if its token is still good."""
@@ -336,13 +352,19 @@ class LakeServer:
         if exchange.recheck is not None:
             self.authenticator.principal(exchange.recheck)
 
-    def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
-        principal, spec = exchange.principal, exchange.spec
+    def _namespace(self, exchange: Exchange) -> LakeNamespace:
+        """The lake as the principal of a request sees it."""
+        principal = exchange.principal
         namespace = LakeNamespace(self.lake.signed(principal.name))
         parts = tuple(exchange.target.split(".")) if exchange.target else ()
         namespace.vend_by(lambda access: self.vendor.for_table(principal, parts, access.lance_uri, access.lance_options()))
         namespace.only(principal.sees)
         namespace.settle_by(self._settling.add)
+        namespace.remember_in(self._known)
+        return namespace
+
+    def _operate(self, exchange: Exchange, model: Any, body: bytes) -> Any:
+        spec, namespace = exchange.spec, self._namespace(exchange)
         operation = inspect.unwrap(getattr(LakeNamespace, spec.operation))
         return operation(namespace, model, body) if spec.body == "arrow" else operation(namespace, model)
 
@@ -360,7 +382,7 @@ class LakeServer:
         elif spec.scope == "transaction":
             allowed = principal.may_list(())
         elif spec.scope == "batch":
-            allowed = all(principal.may(role, names) for role, names in _batched(model, spec))
+            allowed = all(principal.may(role, names) for role, names in batched(model, spec))
         else:
             allowed = principal.may(spec.role, parts)
         if spec.operation == "rename_table" and allowed:
@@ -396,33 +418,6 @@ def _identity(body: bytes) -> object:
     except LanceNamespaceError:
         return None
     return found.get("identity") if isinstance(found, dict) else None
-
-
-def _batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
-    """What the parts of a batch need, each for its own table."""
-    if spec.operation == "batch_create_table_versions":
-        return [(Role.WRITER, [part for part in entry.id if part]) for entry in model.entries]
-    needed: list[tuple[Role, list[str]]] = []
-    for entry in model.operations:
-        for name, role in (
-            ("declare_table", Role.WRITER),
-            ("create_table_version", Role.WRITER),
-            ("delete_table_versions", Role.MAINTAINER),
-            ("deregister_table", Role.MAINTAINER),
-        ):
-            part = getattr(entry, name)
-            if part is not None:
-                needed.append((role, [piece for piece in part.id or () if piece]))
-    return needed
-
-
-def _tables_of(model: Any, spec: RouteSpec, parts: Sequence[str]) -> tuple[str, ...]:
-    """The tables at which a request takes turns, each once."""
-    if not spec.takes_turns:
-        return ()
-    if spec.scope != "batch":
-        return (branched(getattr(model, "branch", None), JOINT.join(parts)),)
-    return tuple({JOINT.join(names) for _, names in _batched(model, spec)})
 
 
 async def _openapi(_: Request) -> Response:

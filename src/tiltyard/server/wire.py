@@ -12,8 +12,10 @@ from lance_namespace import InvalidInputError, LanceNamespaceError
 from pydantic import BaseModel, ValidationError
 from starlette.responses import Response
 
+from tiltyard.lakes.table_names import JOINT
 from tiltyard.redact import redact
-from tiltyard.server.routes import RouteSpec
+from tiltyard.server.routes import Role, RouteSpec
+from tiltyard.server.table_turns import branched
 
 DELIMITER: Final = "$"
 JSON: Final = "application/json"
@@ -170,6 +172,36 @@ def _said(error: ValidationError) -> str:
     """Which members are wrong, without their values."""
     wrong = [".".join(str(part)[:40] for part in entry["loc"]) + ": " + entry["msg"] for entry in error.errors(include_input=False)[:4]]
     return "The request is malformed: " + "; ".join(wrong)
+
+
+# ---- which tables a request is about -------------------------------------------------------------------------------------------------
+
+
+def batched(model: Any, spec: RouteSpec) -> list[tuple[Role, list[str]]]:
+    """What the parts of a batch need, each for its own table."""
+    if spec.operation == "batch_create_table_versions":
+        return [(Role.WRITER, [part for part in entry.id if part]) for entry in model.entries]
+    needed: list[tuple[Role, list[str]]] = []
+    for entry in model.operations:
+        for name, role in (
+            ("declare_table", Role.WRITER),
+            ("create_table_version", Role.WRITER),
+            ("delete_table_versions", Role.MAINTAINER),
+            ("deregister_table", Role.MAINTAINER),
+        ):
+            part = getattr(entry, name)
+            if part is not None:
+                needed.append((role, [piece for piece in part.id or () if piece]))
+    return needed
+
+
+def tables_of(model: Any, spec: RouteSpec, parts: Sequence[str]) -> tuple[str, ...]:
+    """The tables at which a request takes turns, each once."""
+    if not spec.takes_turns:
+        return ()
+    if spec.scope != "batch":
+        return (branched(getattr(model, "branch", None), JOINT.join(parts)),)
+    return tuple({JOINT.join(names) for _, names in batched(model, spec)})
 
 
 # ---- answers -----------------------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from tiltyard.errors import AlreadyExists, ContentionError, CorruptTable, NotFound, StorageError, TiltyardError, UnsafeStore, fit
@@ -39,11 +39,13 @@ class VersionClaim:
         version: its number.
         path: the name under which everybody looks for it.
         staged: where its bytes wait until they are there.
+        data: these bytes, where the ledger has them: what is staged, and even the final name, may not have been flushed then.
     """
 
     version: int
     path: str
     staged: str
+    data: bytes = field(default=b"", compare=False, repr=False)
 
 
 class Ledger(Protocol):
@@ -98,12 +100,7 @@ class ExternalStore(ForwardingStore):
 
     def finish_one(self, claim: VersionClaim) -> bool | None:
         """Gives staged bytes their final name. Whether they have it now; None where somebody else finished it before."""
-        try:
-            foreign = finalize(self.inner, claim, self.is_conditional())
-        except CorruptTable:
-            if claim in self.ledger.unfinished():
-                raise
-            return None  # finished by somebody else, and cleaned up since
+        foreign = finalize(self.inner, claim, self.is_conditional(), lambda: claim in self.ledger.unfinished())
         if foreign is None:
             return None
         try:
@@ -219,8 +216,14 @@ class ExternalHandler:
         raise StorageError(f"{claim.path} waits for an earlier version that could not be finished.", name=claim.path, transient=True)
 
 
-def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool | None:
+def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool, is_open: Callable[[], bool]) -> bool | None:
     """Gives staged bytes their final name, unless they have it. Any number of callers may do so at once.
+
+    Args:
+        store: of the table.
+        claim: what was granted.
+        conditional: whether the store creates a name once.
+        is_open: whether the ledger still has the claim, asked where nothing of it is found in the store.
 
     Returns:
         Whether somebody else's bytes stand there; None where another caller finished it before and removed what was staged.
@@ -229,12 +232,17 @@ def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool
         CorruptTable: neither the staged bytes nor the final name are there.
     """
     try:
-        data = store.get(claim.staged)
+        staged = store.get(claim.staged)
     except NotFound:
-        if _read(store, claim.path) is not None:
+        staged = b""
+        there = _read(store, claim.path)
+        if there is None and not is_open():
+            return None  # finished by somebody else, and cleaned up since
+        if there is None and not claim.data:
+            raise CorruptTable(claim.path, f"version {claim.version} was committed, but its bytes at {claim.staged} are gone") from None
+        if not claim.data:
             return None
-        raise CorruptTable(claim.path, f"version {claim.version} was committed, but its bytes at {claim.staged} are gone") from None
-    there = None
+    data, there = claim.data or staged, None
     if conditional:
         try:
             store.put_if_absent(claim.path, data)
@@ -244,7 +252,21 @@ def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool) -> bool
         there = _read(store, claim.path)
         if there is None:
             store.put(claim.path, data)
-    return there is not None and there != data
+    if there is None:
+        return False
+    if there == data:
+        with suppress(NotFound):
+            store.sync([claim.path])  # whoever gave it the name may have died before it was flushed
+        return False
+    if claim.data and is_torn(there, data):
+        store.put(claim.path, data)
+        return False
+    return True
+
+
+def is_torn(there: bytes, data: bytes) -> bool:
+    """Whether a file is what a power loss leaves of bytes that were not flushed: shorter, or zeros where bytes should be."""
+    return len(there) <= len(data) and all(found in (0, wanted) for found, wanted in zip(there, data, strict=False))
 
 
 def _read(store: ObjectStore, path: str) -> bytes | None:

@@ -5,6 +5,7 @@
 - ``declared_tables``: tables that a client has announced and not written yet.
 - ``namespace_tables``: namespaces; tables by name: list, describe, declare, drop, rename, register.
 - ``namespace_versions``: versions of one table: list, describe, publish what a client staged, adopt what was written past the catalog.
+- ``known_heads``: tables that were published to lately, which the next version need not look up.
 - ``publish_staged``: how a version that a client staged gets its number and its name.
 - ``collecting_namespace``: keeps what stock clients commit, for a transaction over several tables.
 - ``namespace_batches``: versions of several tables in one commit, and what became of it.

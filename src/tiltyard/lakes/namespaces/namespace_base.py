@@ -22,6 +22,7 @@ from lance_namespace import (
     TableBranchNotFoundError,
     TableNotFoundError,
     TableVersionNotFoundError,
+    ThrottlingError,
     UnsupportedOperationError,
 )
 
@@ -42,6 +43,7 @@ from tiltyard.errors import (
     TiltyardError,
     UnsupportedFeature,
 )
+from tiltyard.lakes.namespaces.known_heads import KnownHeads
 from tiltyard.lakes.namespaces.publish_staged import Later, at_once
 from tiltyard.lakes.table_names import JOINT, full_name, shard_name, shown
 
@@ -77,8 +79,14 @@ _KINDS: tuple[tuple[type[TiltyardError], type[LanceNamespaceError]], ...] = (
 """What a client is told, by the kind of ours; the first that fits."""
 
 
+class CatalogBusyError(ThrottlingError):
+    """The catalog was locked by others for too long. Nothing was written, and nobody committed what conflicts with it."""
+
+
 def told(error: TiltyardError) -> LanceNamespaceError:
     """An error of ours as a client of a namespace expects it."""
+    if isinstance(error, ContentionError) and error.operation == "catalog":
+        return CatalogBusyError(str(error))
     for ours, theirs in _KINDS:
         if isinstance(error, ours):
             return theirs(str(error))
@@ -138,6 +146,7 @@ class NamespaceBase(LanceNamespace):
         self._at = int(at) if isinstance(at, str) and at.isascii() and at.isdecimal() else at
         self._vend: Vend = own_options
         self._later: Later = at_once
+        self._known = KnownHeads()
         self._sees: Callable[[str], bool] = lambda full: True
         if self._at is not None:
             self._lake.snapshot(self._at)
@@ -156,6 +165,10 @@ class NamespaceBase(LanceNamespace):
     def settle_by(self, later: Later) -> None:
         """Has bookkeeping of published versions done by somebody else, after the answer."""
         self._later = later
+
+    def remember_in(self, known: KnownHeads) -> None:
+        """Shares what is remembered of tables with other namespaces of the lake."""
+        self._known = known
 
     def _names(self) -> list[str]:
         """Full names of all tables that may be seen."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -31,9 +32,11 @@ from lance_namespace import (
 )
 
 from tiltyard.catalog.lake_values import MAIN
-from tiltyard.catalog.ledger import adopt, maker_in
+from tiltyard.catalog.ledger import ElsewhereError, LakeLedger, adopt, maker_in
+from tiltyard.catalog.sql_records import SqlRecords
 from tiltyard.errors import (
     AlreadyExists,
+    ContentionError,
     CorruptTable,
     ExpectedVersionMismatch,
     HistoryUnavailable,
@@ -48,9 +51,10 @@ from tiltyard.interfaces import ObjectInfo, ObjectStore
 from tiltyard.lakes.cleanup.version_deletion import delete_versions
 from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, make_declared
 from tiltyard.lakes.namespaces.namespace_base import NamespaceBase, apart, typed
-from tiltyard.lakes.namespaces.publish_staged import publish_staged
+from tiltyard.lakes.namespaces.publish_staged import MOST_KEPT, publish_staged
 from tiltyard.lakes.table_names import full_name, shown
 from tiltyard.storage.external import ExternalStore
+from tiltyard.storage.local import LocalStore
 from tiltyard.transaction.log import VERSIONS
 
 if TYPE_CHECKING:
@@ -64,6 +68,10 @@ LARGEST_MANIFEST: Final = 512 * 1024 * 1024
 """Bytes; a staged version larger than this is not read."""
 OWN_BRANCHES: Final = "lake-"
 """What the branches that the lake makes in its tables begin with; clients do not see them."""
+
+
+class NotAtOnceError(Exception):
+    """Whoever publishes has to wait, or to look. Nothing was done."""
 
 
 class VersionOperations(NamespaceBase):
@@ -109,30 +117,79 @@ class VersionOperations(NamespaceBase):
         staged = staged_path(request.manifest_path)
         if lake.branch != MAIN:
             raise UnsupportedOperationError("Only versions of main are published; use the lake for its branches.")
+        full = full_name(self._name(request.id))
+        known = self._known.before(full, request.version) if request.branch in (None, MAIN) else None
+        if known is not None and is_within(request.manifest_path, known.location):
+            with suppress(ElsewhereError):
+                return self._next_version(known, request, staged, known_as=full)
+        self._known.forget(full)
         try:
             head = self._head(request.id)
         except TableNotFoundError:
-            declared = find_declared(lake, full_name(self._name(request.id)))
+            declared = find_declared(lake, full)
             if declared is None:
                 raise
             return self._first_version(declared, request, staged)
         if request.branch not in (None, MAIN):
             return self._create_on_branch(head, request, staged)
         refuse_elsewhere(request.manifest_path, head.location)
+        return self._next_version(head, request, staged)
+
+    def create_at_once(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
+        """``create_table_version`` for a caller that may not wait: without a look at the catalog beforehand, and for nobody's lock.
+
+        Raises:
+            NotAtOnceError: it cannot be done that way. Nothing was done, and the version is where the client staged it.
+        """
+        full, lake = full_name(self._name(request.id)), self._writable()
+        records, staged = lake.catalog.records, staged_path(request.manifest_path)
+        if not isinstance(records, SqlRecords) or not records.is_file or request.branch not in (None, MAIN) or lake.branch != MAIN:
+            raise NotAtOnceError
+        known = self._known.before(full, request.version)
+        if known is None or not is_within(request.manifest_path, known.location):
+            raise NotAtOnceError
+        try:
+            with records.hurried():
+                return self._next_version(known, request, staged, known_as=full, most=MOST_KEPT)
+        except (ElsewhereError, ContentionError):
+            raise NotAtOnceError from None
+
+    def _next_version(
+        self, head: TableHead, request: CreateTableVersionRequest, staged: str, known_as: str = "", most: int | None = None
+    ) -> CreateTableVersionResponse:
+        """A version of a table that is there.
+
+        Args:
+            head: the table.
+            request: of the client.
+            staged: the version, below the table's directory.
+            known_as: the table's name, where it was not looked up, but remembered.
+            most: bytes of a version that there is time for.
+        """
         taken = ConcurrentModificationError(f"Version {request.version} of {shown(head.name)} is taken.")
         if request.version <= head.version:
             raise taken
         access, scheme = self._access(head), Scheme(head.naming)
+        ledger = cast(LakeLedger, cast(ExternalStore, access.store).ledger)
+        ledger.known_as = known_as
         try:
             info = stat_staged(access.store, staged)
+            if most is not None and info.size > most:
+                raise NotAtOnceError
             data = access.store.get(staged)
             file = access.trusted(decode_manifest_file(data, source=staged, version=request.version, check=False))
-            path = manifest_path(request.version, scheme)
-            publish_staged(access, request.version, path, staged, data, maker_in(file, staged), self._later)
+            path, made = manifest_path(request.version, scheme), maker_in(file, staged)
+            publish_staged(access, request.version, path, staged, data, made, self._later)
         except AlreadyExists:
             raise taken from None
+        except ContentionError as error:
+            if most is not None:
+                raise
+            raise ConcurrentModificationError(str(error)) from error  # stock clients know no other answer after which they come again
         except (CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound) as error:
             raise InvalidTableStateError(str(error)) from error
+        if ledger.catalog.decides_here and isinstance(cast(ExternalStore, access.store).inner, LocalStore):
+            self._known.note(head.name, replace(head, version=request.version, transaction=made.uuid))
         return CreateTableVersionResponse(version=_shown_version(access, request.version, path, info))
 
     def batch_delete_table_versions(self, request: BatchDeleteTableVersionsRequest) -> BatchDeleteTableVersionsResponse:
@@ -286,14 +343,19 @@ def staged_path(manifest_path: str) -> str:
     return staged
 
 
+def is_within(manifest_path: str, location: str) -> bool:
+    """Whether a version was staged in the directory of a table."""
+    home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
+    return home == location.rstrip("/").rpartition("/")[2]
+
+
 def refuse_elsewhere(manifest_path: str, location: str) -> None:
     """Refuses a version that lies in another directory than the table: one that was staged before the table was made anew.
 
     Raises:
         InvalidTableStateError: it does.
     """
-    home = manifest_path.removesuffix(staged_path(manifest_path)).rstrip("/").rpartition("/")[2]
-    if home != location.rstrip("/").rpartition("/")[2]:
+    if not is_within(manifest_path, location):
         raise InvalidTableStateError("The version is in another directory than the table. Open the table again.")
 
 

@@ -29,7 +29,7 @@ from tiltyard.format.names import HINT_PATH, Scheme, manifest_path
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.finishing import finish
 from tiltyard.lakes.table_names import full_name, shown
-from tiltyard.storage.external import ExternalStore
+from tiltyard.storage.external import ExternalStore, is_torn
 from tiltyard.transaction.log import VersionLog
 from tiltyard.verbs.cleanup.cleanup_plan import SET_ASIDE, names_in
 
@@ -94,9 +94,14 @@ def _first_taken(store: ObjectStore, pending: Sequence[Pending]) -> Pending | No
     """The lowest version whose name somebody else has."""
     for each_pending in pending:
         with suppress(NotFound):
-            if store.get(each_pending.path) != store.get(each_pending.staged):
+            there, ours = store.get(each_pending.path), _bytes_of(store, each_pending)
+            if there != ours and not (each_pending.data and is_torn(there, ours)):
                 return each_pending
     return None
+
+
+def _bytes_of(store: ObjectStore, pending: Pending) -> bytes:
+    return pending.bytes or store.get(pending.staged)
 
 
 # ---- ours stays ------------------------------------------------------------------------------------------------------------------
@@ -135,7 +140,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     """Takes our versions back, in the catalog alone, and adopts theirs in a snapshot of its own."""
     plain = store.inner
     finish(lake.catalog, [([each_pending for each_pending in pending if each_pending not in lost], store)])
-    data = {pending.path: plain.get(pending.staged) for pending in lost}
+    data = {pending.path: _bytes_of(plain, pending) for pending in lost}
     aside = _set_aside(lake, plain, data)
     take_back(lake, head, lost)
     for each_pending in lost:
