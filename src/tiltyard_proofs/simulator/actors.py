@@ -99,9 +99,17 @@ def write(means: Means, intentions: Sequence[Intention]) -> None:
     """Carries out one intention after the other, each on the newest version it can see, or first on the one it made."""
     for wanted in intentions:
         for execution in range(means.executions):
-            goes_on = means.look_seconds or (means.offers_rows and wanted.kind == "append")
-            if not _carry_out(means, wanted, means.made if goes_on and not execution else None):
+            if not _carry_out(means, wanted, _known(means, wanted) if not execution else None):
                 break
+
+
+def _known(means: Means, wanted: Intention) -> ManifestFile | None:
+    """The version a writer made last, if he goes on from it without another look; for new rows he need not have read it."""
+    made = means.made
+    if made is None or means.look_seconds:
+        return made
+    fit = means.offers_rows and wanted.kind == "append" and not any(field.primary_key for field in made.manifest.fields)
+    return made if fit else None
 
 
 def _carry_out(means: Means, wanted: Intention, known: ManifestFile | None) -> bool:

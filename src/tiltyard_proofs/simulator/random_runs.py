@@ -85,9 +85,10 @@ def scenario_of(seed: int) -> Scenario:
 def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
     """In a third of the runs two or more writers are one process; in a third of these, they do not wait for each other for long.
 
-    In half of those that rely on no looks they are processes of one machine instead, which offer rows that are in no file yet.
+    In a quarter of the others, where nobody relies on looks, they are processes of one machine, which offer rows that are in no file yet.
     """
-    if random.random() >= 1 / 3:
+    offered = random.random() >= 1 / 3
+    if offered and (scenario.look_seconds or Random(f"rows {scenario.seed}").random() >= 1 / 4):
         return scenario
     together = random.sample(range(writers), random.choice((2, 3, writers)))
     deleting = Random(f"deletes {scenario.seed}")
@@ -98,7 +99,6 @@ def _queued(scenario: Scenario, writers: int, random: Random) -> Scenario:
         if deletes:
             parts[number] = _deleting(parts[number], deleting)
     impatient = frozenset(together) if random.random() < 1 / 3 else frozenset()
-    offered = not scenario.look_seconds and Random(f"rows {scenario.seed}").random() < 0.5
     return replace(scenario, parts=tuple(parts), queued=frozenset(together), impatient=impatient, offered=offered)
 
 
