@@ -625,11 +625,12 @@ _TITLES: Final = {
 }
 _BEGIN: Final = """# SQL forms on Spark
 
-What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in sessions of
-Spark 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in one transaction; one that is
-refused changes nothing, and the message names the clause. A Connect client has the catalog of settings that its
-server was started with, or that it sets itself if the server has the jar; all lines but those of sharded tables are tested there too
-(`tests/spark/test_connect.py`).
+What the [catalog of a lake](../guides/spark-catalog.md) does with each form of SQL and of the DataFrame API, in classic sessions of Spark
+4.3 and 4.2, and in Connect sessions of 4.3. Each line is a test (`tests/spark/sql_forms.py`): a form that works gives the right result in
+one transaction; one that is refused changes nothing, and the message names the clause (Spark's parser does where only 4.2 refuses it).
+`make test` runs some of the lines, `make prove-tests` all, also in Connect sessions (`tests/spark/test_connect.py`), and
+`make spark-versions` those of 4.2. A Connect client has the catalog of settings that its server was started with, or that it sets itself if
+the server has the jar.
 On a server without it, all forms are refused by Spark, which does not know the name.
 """
 
@@ -644,17 +645,17 @@ def page() -> str:
     """The page of all forms, as the documentation has it."""
     parts = [_BEGIN]
     for title, forms in _TITLES.items():
-        lines = [f"| `{form.text}` | {_verdict(form)} |" for form in forms]
-        parts.append("\n".join([f"## {title}", "", "| form | verdict |", "|---|---|", *lines, ""]))
+        lines = [f"| `{form.text}` | {' | '.join(_verdicts(form))} |" for form in forms]
+        parts.append("\n".join([f"## {title}", "", "| form | 4.3 | 4.2 | Connect |", "|---|---|---|---|", *lines, ""]))
     lines = [f"| `{form.text}` | {'works' if form.refused is None else 'refused'} |" for form in _OF_SHARDS.values()]
     parts.append("\n".join([_SHARDED_BEGIN, "| form | verdict |", "|---|---|", *lines, ""]))
     return "\n".join(parts)
 
 
-def _verdict(form: Form) -> str:
-    if form.refused is not None:
-        return "refused"
-    return f"works from Spark {NEW[form.text]} on" if form.text in NEW else "works"
+def _verdicts(form: Form) -> tuple[str, str, str]:
+    """In classic sessions of Spark 4.3 and of 4.2, and in Connect sessions of 4.3."""
+    verdict = "works" if form.refused is None else "refused"
+    return verdict, "refused" if form.text in NEW else verdict, verdict
 
 
 if __name__ == "__main__":
