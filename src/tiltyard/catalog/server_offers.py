@@ -102,11 +102,14 @@ class ServerPlace:
     Attributes:
         safe: whether what the server makes survives a power loss.
         keeps: whether the server may commit it at any later time, once it has it.
+        refuses_for_certain: whether ``NOT_TAKEN`` says that it was not committed. A leader of a queue on a disk that says so may know
+            nothing of another one who died.
     """
 
     leads = False
     hangs = False
     keeps = True
+    refuses_for_certain = True
 
     def __init__(self, queue: ServerQueue, since: float) -> None:
         self._queue, self._since = queue, since

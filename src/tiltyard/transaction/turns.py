@@ -101,6 +101,7 @@ class Turns:
             answer = place.wait(max(until - clock.monotonic(), 0.0))
             if answer == NOT_TAKEN:
                 offered = b""
+                race.offered &= not getattr(place, "refuses_for_certain", False)
                 place.leave()
                 if place.lead() or not place.join(b""):
                     return None
