@@ -4,7 +4,7 @@
     make bench-writers ARGS="--writers 8 --seconds 3"       less of it; --durability fsync, --beside 1, --json
 
 Every writer is a process in a closed loop. Each acknowledged row is counted afterwards. ``--beside`` lets so many of pylance's writers
-work beside ours.
+work beside ours. Nothing is compacted, so a minute of it takes up to 40 GB: each version names all fragments.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import shutil
 import sys
 import tempfile
 import time
@@ -30,16 +31,19 @@ from bench.limits import flushed_files, work_of_two
 from bench.scratch import scratch
 
 Kind = Literal["ours", "pylance"]
+_LONG = 20.0
+"""Seconds after which a table is so large that it cannot stay."""
 
 
 @dataclass(frozen=True)
 class Told:
-    """What one writer did: seconds of each append that was acknowledged, how many were not, and seconds that processors worked for it."""
+    """What one writer did: seconds of each append that was acknowledged, how many were not, the last reason, and how long it computed."""
 
     kind: Kind
     seconds: list[float]
     failed: int
     worked: float
+    error: str
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Figure:
     versions: int
     processor_ms: float
     share: float | None = None
+    error: str = ""
 
 
 def _rows(writer: int) -> pa.Table:
@@ -73,7 +78,7 @@ def _write(
     kind: Kind, writer: int, path: str, durability: Literal["fsync", "os"], seconds: float, start: Barrier, told: Queue[Told]
 ) -> None:
     table = ty.Table.open(path, storage=ty.Storage(durability=durability)) if kind == "ours" else None
-    rows, taken, failed = _rows(writer), list[float](), 0
+    rows, taken, failed, reason = _rows(writer), list[float](), 0, ""
     start.wait()
     end, worked = time.perf_counter() + seconds, time.process_time()
     while time.perf_counter() < end:
@@ -84,13 +89,15 @@ def _write(
             else:
                 lance.write_dataset(rows, path, mode="append")
             taken.append(time.perf_counter() - begun)
-        except (ty.TiltyardError, OSError):
-            failed += 1
-    told.put(Told(kind, taken, failed, time.process_time() - worked))
+        except (ty.TiltyardError, OSError) as error:
+            failed, reason = failed + 1, str(error)
+    told.put(Told(kind, taken, failed, time.process_time() - worked, reason))
 
 
 def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: float, root: Path) -> Figure:
     """One run of writers of these kinds on a new table below ``root``, which stays there: to delete it would slow the next one down.
+
+    That of a long run goes, since it fills the disk.
 
     Raises:
         AssertionError: a row that was acknowledged is missing, or came twice.
@@ -103,6 +110,8 @@ def measure(kinds: list[Kind], durability: Literal["fsync", "os"], seconds: floa
     rows = table.count_rows() - 1
     # pylance may fail after it committed; ours never does.
     assert done <= rows <= done + sum(writer.failed for writer in told if writer.kind == "pylance"), f"{rows} rows, {done} acknowledged"
+    if seconds > _LONG:
+        shutil.rmtree(path)
     return _figure(told, durability, seconds, table.version)
 
 
@@ -138,6 +147,7 @@ def _figure(told: list[Told], durability: str, seconds: float, version: int) -> 
         versions=version - 1,
         processor_ms=1000 * sum(writer.worked for writer in told) / max(len(taken), 1),
         share=share,
+        error=next((writer.error for writer in told if writer.error), ""),
     )
 
 
@@ -146,7 +156,7 @@ def _line(figure: Figure) -> str:
     return (
         f"{figure.writers:3d} {figure.kind:8s} {figure.durability:6s} {figure.per_second:7.0f}/s  least/most {figure.fairness:4.2f}  "
         f"p50 {figure.p50_ms:7.2f} ms  p99 {figure.p99_ms:8.2f} ms  failed {figure.failed}  versions {figure.versions}  "
-        f"processors {figure.processor_ms:.2f} ms each{share}"
+        f"processors {figure.processor_ms:.2f} ms each{share}" + (f"\n    {figure.error}" if figure.error else "")
     )
 
 
