@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import reduce
@@ -12,10 +12,8 @@ import pyarrow as pa
 
 import tiltyard as ty
 from tiltyard.errors import ExpectedVersionMismatch, InvalidInput, UnsupportedFeature
-from tiltyard.options import OnDuplicate
 from tiltyard.spark.placement import Work, small_rows
-from tiltyard.spark.spark_table import SparkTable
-from tiltyard.spark.spark_types import arrow_schema
+from tiltyard.spark.spark_table import SparkTable, WriteTerms
 from tiltyard.spark.target import Address
 from tiltyard.spark.write.merging import SparkMergePlan
 from tiltyard.spark.write.replaced_reads import versions_replaced
@@ -119,96 +117,51 @@ class SparkShardedTable(SparkTable):
 
     # ---- rows that come ------------------------------------------------------------------------------------------------------------
 
-    def append(
-        self,
-        df: DataFrame,
-        *,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-        files: ty.FileLimits | None = None,
-    ) -> ty.CommitResult:
-        """Adds the rows of a data frame, each to its shard; arguments are those of ``SparkTable.append``."""
+    # The signatures are those of ``SparkTable``: what a verb is given comes here as values.
+
+    def _append(self, df: DataFrame, how: WriteTerms) -> ty.CommitResult:
+        """Adds the rows of a data frame, each to its shard."""
+        told: dict[str, Any] = {"on_duplicate": how.on_duplicate, "message": how.message, "files": how.files}
         table = self.table.refresh()
         rows = small_rows(df, self.work, table.schema)
         if rows is not None:
-            return table.append(rows, on_duplicate=on_duplicate, message=message, commit=commit, files=files)
+            return table.append(rows, commit=how.commit, **told)
         parts = self._assigned(df)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
-            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for _, shard, part in parts(inside)]
+            return [shard.append(part, **told) for _, shard, part in parts(inside)]
 
-        return table.in_transaction(work, "Append", message=message, commit=commit)
+        return table.in_transaction(work, "Append", message=how.message, commit=how.commit)
 
-    def overwrite(
-        self,
-        df: DataFrame,
-        *,
-        primary_key: Sequence[str] | None = None,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-        files: ty.FileLimits | None = None,
-    ) -> ty.CommitResult:
-        """Replaces all rows and columns; arguments are those of ``SparkTable.overwrite``."""
-        return self._overwrite_all(df, arrow_schema(df.schema), primary_key, on_duplicate, message, commit, files)
-
-    def overwrite_as(
-        self,
-        df: DataFrame,
-        schema: pa.Schema,
-        *,
-        primary_key: Sequence[str] | None = None,
-        on_duplicate: OnDuplicate = "error",
-        files: ty.FileLimits | None = None,
-    ) -> ty.CommitResult:
-        """``overwrite``, under a schema that says how the data frame's columns are stored; see ``SparkTable.overwrite_as``."""
-        return self._overwrite_all(df, schema, primary_key, on_duplicate, None, None, files)
-
-    def _overwrite_all(
-        self,
-        df: DataFrame,
-        wanted: pa.Schema,
-        primary_key: Sequence[str] | None,
-        on_duplicate: OnDuplicate,
-        message: str | None,
-        commit: ty.CommitOptions | None,
-        files: ty.FileLimits | None,
-    ) -> ty.CommitResult:
+    def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: WriteTerms, *, as_is: bool = False) -> ty.CommitResult:
+        """Replaces all rows and columns."""
+        told: dict[str, Any] = {"on_duplicate": how.on_duplicate, "message": how.message, "files": how.files}
         parts = self._assigned(df, wanted)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
             # An overwrite goes over what others add before the commit, unless it expects the version that its rows were made of.
             reads = bool(_versions_read(df, inside)) and inside.version > 0  # else the lake was empty when the transaction began
             expected = ty.CommitOptions(expected_version=inside.version) if reads else None
-            inside.overwrite(wanted, primary_key=primary_key, message=message, commit=expected)
-            return [shard.append(part, on_duplicate=on_duplicate, message=message, files=files) for _, shard, part in parts(inside)]
+            inside.overwrite(wanted, primary_key=how.primary_key, message=how.message, commit=expected)
+            return [shard.append(part, **told) for _, shard, part in parts(inside)]
 
-        return self.table.in_transaction(work, "Overwrite", message=message, commit=commit)
+        return self.table.in_transaction(work, "Overwrite", message=how.message, commit=how.commit)
 
-    def replace_rows(
-        self,
-        df: DataFrame,
-        *,
-        on_duplicate: OnDuplicate = "error",
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-        files: ty.FileLimits | None = None,
-    ) -> ty.CommitResult:
-        """Replaces all rows, keeps the columns; arguments are those of ``SparkTable.replace_rows``."""
+    def _replace_rows(self, df: DataFrame, how: WriteTerms) -> ty.CommitResult:
+        """Replaces all rows, keeps the columns."""
+        told: dict[str, Any] = {"on_duplicate": how.on_duplicate, "message": how.message, "files": how.files}
         table_columns(df.schema, self.table.refresh().schema)
         parts, none = self._assigned(df), self.session.createDataFrame([], df.schema)
 
         def work(inside: ty.ShardedTransactionTable) -> list[ty.CommitResult]:
             read = _versions_read(df, inside)
             found = {number: part for number, _, part in parts(inside)}
-            told: dict[str, Any] = {"on_duplicate": on_duplicate, "message": message, "files": files}
             return [
                 shard.replace_rows(found.get(number, none), **_expecting(told, read.get(shard.table.uri)))
                 for number, shard in enumerate(parts_of(SparkShardedTable(self.session, inside, self.work)))
             ]
 
-        return self.table.in_transaction(work, "Overwrite", message=message, commit=commit)
+        return self.table.in_transaction(work, "Overwrite", message=how.message, commit=how.commit)
 
     def _assigned(
         self, df: DataFrame, schema: pa.Schema | None = None
@@ -257,19 +210,13 @@ class SparkShardedTable(SparkTable):
 
         return table.in_transaction(work, "Merge", message=how["message"], commit=how["commit"])
 
-    def delete(self, where: str | Column, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> ty.CommitResult:
-        """Deletes the rows that a condition of Spark holds for, in all shards."""
+    def _delete(self, where: str | Column, message: str | None, commit: ty.CommitOptions | None) -> ty.CommitResult:
         return self._each(lambda shard: shard.delete(where, message=message), "Delete", message, commit)
 
-    def update(
-        self,
-        values: Mapping[str, str | Column],
-        where: str | Column | None = None,
-        *,
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
+    def _update(
+        self, values: Mapping[str, str | Column], where: str | Column | None, message: str | None, commit: ty.CommitOptions | None
     ) -> ty.CommitResult:
-        """Gives columns new values in rows of all shards; the shard columns excepted."""
+        """Gives columns new values, but for the shard columns."""
         refuse_shard_columns(self.table.shard_by, values)
         return self._each(lambda shard: shard.update(values, where, message=message), "Update", message, commit)
 
@@ -283,49 +230,21 @@ class SparkShardedTable(SparkTable):
 
     # ---- shape ---------------------------------------------------------------------------------------------------------------------
 
-    def create_index(
-        self,
-        column: str,
-        index_type: str | ty.IndexSpec,
-        name: str | None = None,
-        *,
-        replace: bool = False,
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-    ) -> ty.CommitResult:
-        """Builds an index of each shard; arguments are those of ``SparkTable.create_index``."""
+    def _create_index(self, column: str, spec: ty.IndexSpec, how: Mapping[str, Any]) -> ty.CommitResult:
+        """Builds an index of each shard."""
 
         def work(shard: SparkTable) -> ty.CommitResult:
-            return shard.create_index(column, index_type, name, replace=replace, message=message)
+            return shard.create_index(column, spec, how["name"], replace=how["replace"], message=how["message"])
 
-        return self._each(work, "CreateIndex", message, commit)
+        return self._each(work, "CreateIndex", how["message"], how["commit"])
 
-    def compact(
-        self,
-        *,
-        target_rows: int = 1024 * 1024,
-        max_bytes: int | None = None,
-        deletions: float | None = 0.1,
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-    ) -> ty.CommitResult:
-        """Rewrites small fragments of each shard, by the driver.
+    def _compact(self, how: Mapping[str, Any]) -> ty.CommitResult:
+        """Rewrites small fragments of each shard, by the driver."""
+        return self.table.compact(**how)
 
-        Arguments are those of ``SparkTable.compact``."""
-        return self.table.compact(target_rows=target_rows, max_bytes=max_bytes, deletions=deletions, message=message, commit=commit)
-
-    def optimize(
-        self,
-        where: str | None = None,
-        *,
-        cluster_by: Sequence[str] = (),
-        target_rows: int = 1024 * 1024,
-        message: str | None = None,
-        commit: ty.CommitOptions | None = None,
-    ) -> ty.CommitResult:
-        """Sorts or compacts each shard, by the driver; arguments are those of ``SparkTable.optimize``."""
-        how: dict[str, Any] = {"cluster_by": cluster_by, "target_rows": target_rows, "message": message, "commit": commit}
-        return self.table.maintenance.optimize(where, **how)
+    def _optimize(self, how: Mapping[str, Any]) -> ty.CommitResult:
+        """Sorts or compacts each shard, by the driver."""
+        return self.table.maintenance.optimize(**how)
 
     def add_columns(self, columns: Any, *, message: str | None = None, commit: ty.CommitOptions | None = None) -> NoReturn:
         """Refused: use ``lake.table(name).add_columns``."""

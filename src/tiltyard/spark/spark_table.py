@@ -98,6 +98,10 @@ class SparkTable(SparkReader):
             InvalidInput: the rows do not fit the table.
             KeyConflict: a duplicate key.
         """
+        return self._append(df, WriteTerms(None, on_duplicate, message, commit, files))
+
+    def _append(self, df: DataFrame, how: WriteTerms) -> ty.CommitResult:
+        _, on_duplicate, message, commit, files = how
         self.table.refresh()
         layout = layout_of(self.table)
         rows = small_rows(df, self.work, self.table.schema)
@@ -110,20 +114,19 @@ class SparkTable(SparkReader):
         while True:
             task = self.table.distributed.write_task(on_duplicate=on_duplicate, files=files)
             try:
-                return self._append(df, task, on_duplicate=on_duplicate, message=message, commit=commit)
+                return self._append_written(df, task, how)
             except RetryableConflict as conflict:
                 if isinstance(conflict, ty.KeyConflict) or not left:  # a key that is there stays there
                     raise
                 left -= 1
                 self.table.refresh()
 
-    def _append(
-        self, df: DataFrame, task: WriteTask, *, on_duplicate: OnDuplicate, message: str | None, commit: ty.CommitOptions | None
-    ) -> ty.CommitResult:
+    def _append_written(self, df: DataFrame, task: WriteTask, how: WriteTerms) -> ty.CommitResult:
         wanted = wanted_schema(arrow_schema(df.schema), task.schema)
         task.check(wanted)
         with self._written(df, task, wanted) as pieces:
-            return self.table.distributed.append(pieces, on_duplicate=on_duplicate, leftovers=True, message=message, commit=commit)
+            told: dict[str, Any] = {"on_duplicate": how.on_duplicate, "message": how.message, "commit": how.commit}
+            return self.table.distributed.append(pieces, leftovers=True, **told)
 
     def writer(
         self,
@@ -181,7 +184,7 @@ class SparkTable(SparkReader):
             ConflictError: it reads this table, or may do so, and it is not known which version: in a Connect session, but for ``to_df``.
         """
         self.table.refresh()
-        how = _Overwriting(primary_key, on_duplicate, message, commit, files)
+        how = WriteTerms(primary_key, on_duplicate, message, commit, files)
         return self._overwrite(df, arrow_schema(df.schema), how)
 
     def overwrite_as(
@@ -198,7 +201,7 @@ class SparkTable(SparkReader):
         Other arguments are those of ``overwrite``.
         """
         self.table.refresh()
-        return self._overwrite(df, schema, _Overwriting(primary_key, on_duplicate, None, None, files), as_is=True)
+        return self._overwrite(df, schema, WriteTerms(primary_key, on_duplicate, None, None, files), as_is=True)
 
     def replace_rows(
         self,
@@ -216,6 +219,9 @@ class SparkTable(SparkReader):
         Raises:
             InvalidInput: a column is not in the table, is of a type that its own does not hold, or is missing and may not be null.
         """
+        return self._replace_rows(df, WriteTerms(None, on_duplicate, message, commit, files))
+
+    def _replace_rows(self, df: DataFrame, how: WriteTerms) -> ty.CommitResult:
         from pyspark.sql import functions as f
 
         wanted = self.table.refresh().schema
@@ -227,9 +233,9 @@ class SparkTable(SparkReader):
             for field in wanted
         ]
         whole = df.select([column.alias(name) for column, name in zip(columns, wanted.names, strict=True)])
-        return self._overwrite(whole, wanted, _Overwriting(None, on_duplicate, message, commit, files), as_is=True)
+        return self._overwrite(whole, wanted, how, as_is=True)
 
-    def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: _Overwriting, *, as_is: bool = False) -> ty.CommitResult:
+    def _overwrite(self, df: DataFrame, wanted: pa.Schema, how: WriteTerms, *, as_is: bool = False) -> ty.CommitResult:
         """Writes rows that replace all others, under the schema of their own; with ``as_is`` under exactly the one that is wanted."""
         key, on_duplicate, message, commit, files = how
         df, expected = frame_replacing(df, self.table, told=commit is not None and commit.expected_version is not None)
@@ -269,6 +275,9 @@ class SparkTable(SparkReader):
             message: a sentence for the history.
             commit: properties, retries and deadline.
         """
+        return self._delete(where, message, commit)
+
+    def _delete(self, where: str | Column, message: str | None, commit: ty.CommitOptions | None) -> ty.CommitResult:
         return delete_rows(self.session, self.table.refresh(), where, {"message": message, "commit": commit}, self.work)
 
     def update(
@@ -287,6 +296,11 @@ class SparkTable(SparkReader):
             message: a sentence for the history.
             commit: properties, retries and deadline.
         """
+        return self._update(values, where, message, commit)
+
+    def _update(
+        self, values: Mapping[str, str | Column], where: str | Column | None, message: str | None, commit: ty.CommitOptions | None
+    ) -> ty.CommitResult:
         return update_rows(self.session, self.table.refresh(), values, where, {"message": message, "commit": commit}, self.work)
 
     def merge(self, df: DataFrame, on: str | Sequence[str] | None = None, *, allow_duplicates: bool = False) -> SparkMerge:
@@ -347,6 +361,9 @@ class SparkTable(SparkReader):
             commit: properties, retries and deadline.
         """
         how = {"target_rows": target_rows, "max_bytes": max_bytes, "deletions": deletions, "message": message, "commit": commit}
+        return self._compact(how)
+
+    def _compact(self, how: Mapping[str, Any]) -> ty.CommitResult:
         return compact(self.session, self.table.refresh(), how, self.work)
 
     def optimize(
@@ -363,6 +380,9 @@ class SparkTable(SparkReader):
         Arguments are those of ``t.maintenance.optimize``; the condition is one of the table, not of Spark.
         """
         how = {"where": where, "cluster_by": cluster_by, "target_rows": target_rows, "message": message, "commit": commit}
+        return self._optimize(how)
+
+    def _optimize(self, how: Mapping[str, Any]) -> ty.CommitResult:
         return optimize(self.session, self.table.refresh(), how, self.work)
 
     def create_index(
@@ -389,11 +409,14 @@ class SparkTable(SparkReader):
         """
         spec = index_type if isinstance(index_type, ty.IndexSpec) else ty.IndexSpec(index_type)
         how = {"name": name, "replace": replace, "message": message, "commit": commit}
+        return self._create_index(column, spec, how)
+
+    def _create_index(self, column: str, spec: ty.IndexSpec, how: Mapping[str, Any]) -> ty.CommitResult:
         return create_index(self.session, self.table.refresh(), column, spec, how, self.work)
 
 
-class _Overwriting(NamedTuple):
-    """What an overwrite was told."""
+class WriteTerms(NamedTuple):
+    """What a verb that writes rows was told."""
 
     primary_key: Sequence[str] | None
     on_duplicate: OnDuplicate
