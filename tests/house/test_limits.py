@@ -9,6 +9,8 @@ from collections import defaultdict
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src"
 
@@ -119,8 +121,17 @@ def test_small_files_have_more_than_one_user() -> None:
 
 
 def test_no_call_travels_further_than_its_bound() -> None:
+    assert_no_path_is_too_long()
+
+
+@pytest.mark.spark
+def test_no_write_from_spark_travels_further_than_its_bound() -> None:
+    assert_no_path_is_too_long("--spark")
+
+
+def assert_no_path_is_too_long(*options: str) -> None:
     """In a process of its own: what other tests left in this one would be on the way."""
-    done = subprocess.run([sys.executable, ROOT / "tools" / "walk.py", "--check"], capture_output=True, text=True)
+    done = subprocess.run([sys.executable, ROOT / "tools" / "walk.py", "--check", *options], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
