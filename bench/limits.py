@@ -13,12 +13,16 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+import pyarrow as pa
+
 CREATE_AND_RENAME: Final = "create + rename"
 CREATE_AND_FLUSH: Final = "create + fsync"
+DATA_FILE: Final = "a data file of one row, by pylance"
 SQLITE: Final = "SQLite commit"
 POSTGRESQL: Final = "PostgreSQL commit"
-LIMITS: Final = (CREATE_AND_RENAME, CREATE_AND_FLUSH, SQLITE, POSTGRESQL)
+LIMITS: Final = (CREATE_AND_RENAME, CREATE_AND_FLUSH, DATA_FILE, SQLITE, POSTGRESQL)
 CONTENT: Final = b"x" * 400
+_ONE_ROW: Final = pa.record_batch({"id": [1], "value": [1.0]})
 
 
 def timed_limits(directory: Path, server: str, times: int) -> Iterator[tuple[str, list[float]]]:
@@ -34,6 +38,7 @@ def timed_limits(directory: Path, server: str, times: int) -> Iterator[tuple[str
 
     yield CREATE_AND_RENAME, _timed(renamed, times)
     yield CREATE_AND_FLUSH, _timed(partial(_flushed, directory), times)
+    yield DATA_FILE, _timed(partial(_data_file, directory), times)
     with closing(sqlite3.connect(directory / "limit.db", isolation_level=None)) as database:
         database.execute("PRAGMA journal_mode=WAL")
         database.execute("PRAGMA synchronous=FULL")
@@ -49,6 +54,14 @@ def _flushed(directory: Path, number: int) -> None:
         file.write(CONTENT)
         file.flush()
         os.fsync(file.fileno())
+
+
+def _data_file(directory: Path, number: int) -> None:
+    """What a small append cannot do without, whatever else it does; nothing is flushed."""
+    from lance.file import LanceFileWriter
+
+    with LanceFileWriter(str(directory / f"c{number}.lance"), _ONE_ROW.schema) as file:
+        file.write_batch(_ONE_ROW)
 
 
 def flushed_files(root: Path, times: int = 500) -> float:
