@@ -23,3 +23,12 @@ def test_no_append_of_ours_fails(capsys: pytest.CaptureFixture[str]) -> None:
     """Two and five writers in closed loops, by the default options: compatible commits never fail against each other."""
     assert writers.main(["--writers", "2", "5", "--seconds", pick("1", "4"), "--rounds", "1", "--ours-only"]) == 0
     assert capsys.readouterr().out.count("failed 0") == 2
+
+
+def test_a_batching_writer_goes_on_before_its_receipts(capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--writers", "1", "--batching", "64", "--durability", "fsync", "--seconds", "1", "--rounds", "1", "--ours-only", "--json"]
+    assert writers.main(given) == 0
+    (figure,) = json.loads(capsys.readouterr().out)
+    assert figure["kind"] == "batching"
+    assert figure["failed"] == 0
+    assert figure["versions"] > 0
