@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import threading
 import time
 from collections import Counter
@@ -14,6 +15,7 @@ from urllib.parse import unquote, urlsplit
 
 _LONGEST_HEAD: Final = 1 << 20
 _WITHOUT_BODY: Final = ("204", "304")
+_EXPECT: Final = re.compile(rb"(?i)(?<=\r\n)expect:[^\r]*\r\n")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +71,9 @@ class DelayingProxy:
         begun = time.monotonic()
         first, headers = _parsed(head)
         method, target, _ = first.split(" ", 2)
+        if headers.get("expect", "").lower() == "100-continue":  # answered here: the body is passed on with its head
+            writer.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            head = _EXPECT.sub(b"", head)
         body = await _body(reader, headers)
         await asyncio.sleep(self.delay)
         below_writer.write(head + body)

@@ -142,6 +142,10 @@ NAMES: Final = {
 }
 
 
+BY_WRITERS: Final = ("shared", "own", "deletes", "s3", "s3-far")
+PEER_CASES: Final = ("limits", "serial", "open", *BY_WRITERS, "wide", "upsert", "pairs")
+
+
 def _peer_figures(told: Mapping[str, Any], case: str) -> Figures:
     measured = "serial" if case == "open" else case
     figures = told["cases"][measured]["figures"] if measured in told["cases"] else []
@@ -153,7 +157,8 @@ def _when(told: Mapping[str, Any]) -> str:
     lines = []
     for case, measured in told["cases"].items():
         before, after, extent = measured["before"], measured["after"], measured["extent"]
-        how = f"{extent['seconds']:g} s for each count of writers" if case in ("shared", "own", "deletes") else ""
+        seconds = extent["seconds"] * (3 if case.startswith("s3") else 1)
+        how = f"{seconds:g} s for each count of writers" if case in BY_WRITERS else ""
         wrong = "; ".join(measured["problems"])
         lines.append((case, before["at"].replace("T", " ")[:16], f"{before['load'][0]:g}, {after['load'][0]:g}", how, wrong))
     return table(("case", "begun (UTC)", "load before, after", "", "went wrong and is left out"), lines)
@@ -167,9 +172,7 @@ def peer_blocks(told: Mapping[str, Any]) -> dict[str, str]:
     extents = {case: measured["extent"] for case, measured in told["cases"].items()}
     first = next(iter(told["cases"].values()))["before"]
     packages = sorted({package for needed in told["packages"].values() for package in needed})
-    by_case = {
-        case: _peer_figures(told, case) for case in ("limits", "serial", "open", "shared", "own", "wide", "upsert", "deletes", "pairs")
-    }
+    by_case = {case: _peer_figures(told, case) for case in PEER_CASES}
     opened = {figure["peer"]: figure for figure in by_case["open"]}
     timed = ("", "p50", "p99")
     upserted = extents.get("upsert", {}).get("rows", 0)
@@ -199,7 +202,7 @@ def peer_blocks(told: Mapping[str, Any]) -> dict[str, str]:
                 for it in by_case["serial"]
             ],
         ),
-        **{f"peers-{case}": _many(by_case[case]) for case in ("shared", "own", "deletes")},
+        **{f"peers-{case}": _many(by_case[case]) for case in BY_WRITERS},
         "peers-wide": grid(by_case["wide"], "peer", "size", lambda it: f"{_number(it['p50_ms'])} ms", "one more file", "files"),
         "peers-upsert": table(
             (f"upsert of {upserted // 10:,} rows into {upserted:,}", "time"),
@@ -244,6 +247,8 @@ def peer_plots(told: Mapping[str, Any]) -> dict[str, str]:
         "peers-own": (by_size("own", "per_second"), "writer processes", "appends a second, each on its own table"),
         "peers-wide": (by_size("wide", "p50_ms"), "files there are", "one more, ms (medians)"),
         "peers-deletes": (by_size("deletes", "per_second"), "writer processes", "deletes a second of different rows of one file"),
+        "peers-s3": (by_size("s3", "per_second"), "writer processes", "appends a second, all on one table in an object store"),
+        "peers-s3-far": (by_size("s3-far", "per_second"), "writer processes", "appends a second, 50 ms more for each request"),
     }
     return {name: draw(*what) for name, what in wanted.items() if what[0]}
 
@@ -262,6 +267,8 @@ SHOWN: Final = {
     "peers-own": "Appends a second of all writers, each on its own table",
     "peers-wide": "One more file on very many",
     "peers-deletes": "Deletes a second of different rows of one file",
+    "peers-s3": "Appends a second of all writers of one table in an object store",
+    "peers-s3-far": "The same with 50 ms more for each request",
 }
 """Plots that stand before the table of the same name, and what they show."""
 

@@ -6,18 +6,21 @@ import json
 import os
 import subprocess
 import sys
+import uuid
 import venv
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
-WORKER: Final = Path(__file__).with_name("peer_writer.py")
-PLACE: Final = Path(__file__).resolve().parent.parent / ".bench" / "peers"
+ROOT: Final = Path(__file__).resolve().parent.parent
+PLACE: Final = ROOT / ".bench" / "peers"
 PACKAGES: Final = {
     "delta": ("deltalake==1.6.6", "pyarrow==26.0.1"),
     "iceberg": ("pyiceberg[sql-sqlite,sql-postgres]==0.12.0", "pyarrow==26.0.1"),
     "ducklake": (
         "duckdb==1.5.5",
         "duckdb-extension-ducklake==1.5.5",
+        "duckdb-extension-httpfs==1.5.5",
         "duckdb-extension-sqlite-scanner==1.5.5",
         "duckdb-extension-postgres-scanner==1.5.5",
         "pyarrow==26.0.1",
@@ -29,13 +32,13 @@ POSTGRES: Final = "-postgres"
 
 
 class Sites:
-    """Where tables of peers are: directories, and a database for each where one is needed."""
+    """Where tables of peers are: directories or URIs of an object store, and a database for each where one is needed."""
 
-    def __init__(self, server: str) -> None:
-        self._server = server
+    def __init__(self, server: str, store: Mapping[str, str] | None = None) -> None:
+        self._server, self._store = server, store
         self._databases: dict[str, str] = {}
 
-    def address(self, peer: str, directory: Path) -> str:
+    def address(self, peer: str, directory: Path | str) -> str:
         """The database of a directory, made when it is first asked for; nothing for peers that need none."""
         if not peer.endswith(POSTGRES):
             return ""
@@ -47,34 +50,40 @@ class Sites:
     def _make(self) -> str:
         import psycopg
 
-        name = f"peers_{len(self._databases)}"
+        name = f"peers_{uuid.uuid4().hex}"
         with psycopg.connect(self._server, autocommit=True) as connection:
             connection.execute(f"create database {name}")  # a name of our own
         address, mark, options = self._server.partition("?")
         return f"{address.rpartition('/')[0]}/{name}{mark}{options}"
 
-    def run(self, peer: str, work: str, directory: Path, **job: Any) -> dict[str, Any]:
+    def run(self, peer: str, work: str, directory: Path | str, **job: Any) -> dict[str, Any]:
         """Has a process do something, and gives what it told."""
-        return self.start(peer, work, directory, **job).go().told()
+        return self.start(peer, work, directory, **job).ready().go().told()
 
-    def start(self, peer: str, work: str, directory: Path, **job: Any) -> Process:
-        return Process(peer.removesuffix(POSTGRES), work, directory, address=self.address(peer, directory), **job)
+    def start(self, peer: str, work: str, directory: Path | str, **job: Any) -> Process:
+        more = {**job, "store": dict(self._store)} if self._store else job
+        return Process(peer.removesuffix(POSTGRES), work, str(directory), address=self.address(peer, directory), **more)
 
 
 class Process:
     """A process in the environment of a peer, which waits until it is let go."""
 
-    def __init__(self, peer: str, work: str, directory: Path, **job: Any) -> None:
+    def __init__(self, peer: str, work: str, directory: str, **job: Any) -> None:
         self._what = f"{peer}: {work}"
         self._process = subprocess.Popen(
-            [interpreter(peer), str(WORKER)],
+            [interpreter(peer), "-m", "bench.peer_writer"],
+            cwd=ROOT,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={**os.environ, "PYTHONWARNINGS": "ignore"},
         )
-        self._say(json.dumps({"peer": peer, "work": work, "directory": str(directory), **job}))
+        self._say(json.dumps({"peer": peer, "work": work, "directory": directory, **job}))
+
+    def ready(self) -> Process:
+        """Waits until it has loaded and opened what it needs."""
         self._line("ready")
+        return self
 
     def go(self) -> Process:
         self._say("go")

@@ -1,6 +1,6 @@
 """Tiltyard beside its peers: pylance, delta-rs, pyiceberg and DuckLake, each in an environment of its own.
 
-    make bench                                       all of it, about half an hour on quiet cores; writes the page and its plots
+    make bench                                       all of it, about an hour on quiet cores; writes the page and its plots
     make bench ARGS="--cases shared --writers 1 8"   one part of it: its figures take the place of those that stand in the page
     make bench ARGS="--long"                         ten seconds for each count of writers instead of three, five minutes for each series
     make bench ARGS="--quick"                        every case in small, some minutes, figures on the screen alone
@@ -25,10 +25,12 @@ from pathlib import Path
 from typing import Any, Final
 
 from bench.circumstances import circumstances
+from bench.delaying_proxy import delaying_proxy
 from bench.lake_sites import postgres
 from bench.limits import timed_limits
 from bench.peer_processes import PACKAGES, POSTGRES, Process, ProcessFailedError, Sites
 from bench.scratch import scratch, spread
+from tests.support.servers import ACCESS_KEY, SECRET_KEY, seaweedfs
 
 RESULTS: Final = Path(__file__).resolve().parent / "results" / "peers.json"
 ALL: Final = ("tiltyard", "pylance", "delta", "iceberg", "iceberg-postgres", "ducklake", "ducklake-postgres")
@@ -36,7 +38,12 @@ PAIRED: Final = ("tiltyard", "tiltyard-postgres", "ducklake", "ducklake-postgres
 """Those that have transactions over two tables; pylance, delta-rs and pyiceberg have none."""
 HUNDRED: Final = 100
 ROWS_OF_ONE_FILE: Final = 100_000
-CASES: Final = ("limits", "serial", "shared", "own", "wide", "upsert", "deletes", "pairs")
+ON_STORES: Final = ("tiltyard", "pylance", "delta", "iceberg-postgres", "ducklake-postgres")
+"""Those whose data can be in an object store while writers are on many machines: a catalog in SQLite is a file of one."""
+BUCKET: Final = "bench"
+FAR: Final = 0.05
+"""Seconds that a request to a store far away takes more."""
+CASES: Final = ("limits", "serial", "shared", "own", "wide", "upsert", "deletes", "pairs", "s3", "s3-far")
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +81,7 @@ class Extent:
 
     commits: int
     writers: tuple[int, ...]
+    on_stores: tuple[int, ...]
     seconds: float
     files: tuple[int, ...]
     rows: int
@@ -81,9 +89,9 @@ class Extent:
     series: float
 
 
-FULL: Final = Extent(2000, (1, 2, 4, 8, 16), 3.0, (1_000, 10_000, 100_000), 1_000_000, 100, 45.0)
+FULL: Final = Extent(2000, (1, 2, 4, 8, 16), (1, 8, 32), 3.0, (1_000, 10_000, 100_000), 1_000_000, 100, 45.0)
 LONG: Final = replace(FULL, seconds=10.0, pairs=300, series=300.0)
-QUICK: Final = Extent(30, (1, 4), 1.0, (100, 1_000), 10_000, 10, 30.0)
+QUICK: Final = Extent(30, (1, 4), (1, 4), 1.0, (100, 1_000), 10_000, 10, 30.0)
 
 
 def _figure(case: str, peer: str, size: int, taken: Sequence[float], elapsed: float | None, **more: Any) -> Figure:
@@ -197,9 +205,42 @@ class Bench:
         wanted = {peer.removesuffix(POSTGRES) for peer in self.peers}
         return (partial(step, peer) for peer in PAIRED if peer.removesuffix(POSTGRES) in wanted)
 
+    def s3(self) -> Iterator[Step]:
+        """Writers on one table in an object store on this machine."""
+        return self.on_a_store("s3", 0.0)
+
+    def s3_far(self) -> Iterator[Step]:
+        """The same with a store each of whose requests takes longer."""
+        return self.on_a_store("s3-far", FAR)
+
+    def on_a_store(self, case: str, delay: float) -> Iterator[Step]:
+        with seaweedfs(self.directory) as store, delaying_proxy(store.endpoint) as proxy:
+            store.create_bucket(BUCKET)
+            sites = Sites(self.server, {"endpoint": proxy.endpoint, "key": ACCESS_KEY, "secret": SECRET_KEY})
+            seconds = 3 * self.extent.seconds  # an append there may take a second
+
+            def step(peer: str, count: int) -> list[Figure]:
+                place = f"s3://{BUCKET}/{peer}-{count}"
+                sites.run(peer, "create", place)
+                writers = [sites.start(peer, "loop", place, writer=number, seconds=seconds) for number in range(count)]
+                ready = [writer.ready() for writer in writers]
+                proxy.delay = delay
+                try:
+                    told = _let_go(ready)
+                finally:
+                    proxy.delay = 0.0
+                return [_together(case, peer, count, seconds, told, sites.run(peer, "count", place)["rows"] - 1)]
+
+            for count in self.extent.on_stores:
+                yield from (partial(step, peer, count) for peer in ON_STORES if peer in self.peers)
+
 
 def _at_once(processes: Sequence[Process]) -> list[dict[str, Any]]:
-    return [process.told() for process in [process.go() for process in processes]]
+    return _let_go([process.ready() for process in processes])
+
+
+def _let_go(ready: Sequence[Process]) -> list[dict[str, Any]]:
+    return [process.told() for process in [process.go() for process in ready]]
 
 
 def _together(case: str, peer: str, count: int, seconds: float, told: list[dict[str, Any]], changed: int) -> Figure:
@@ -225,7 +266,7 @@ def figures(cases: Sequence[str], peers: Sequence[str], extent: Extent, problems
             place.mkdir()
             with suppress(OSError):  # what one left behind and deleted must not make the next one slower
                 spread(str(place))
-            steps: Iterator[Step] = getattr(Bench(sites, peers, place, extent, server), case)()
+            steps: Iterator[Step] = getattr(Bench(sites, peers, place, extent, server), case.replace("-", "_"))()
             for step in steps:
                 try:
                     yield from step()
@@ -277,6 +318,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
     parser.add_argument("--commits", type=int)
     parser.add_argument("--writers", type=int, nargs="+")
+    parser.add_argument("--on-stores", type=int, nargs="+", help="counts of writers on object stores")
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--files", type=int, nargs="+")
     parser.add_argument("--rows", type=int, help="of the table that is upserted into")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from itertools import count, pairwise
+from urllib.parse import urlsplit
 
 import lance
 import numpy as np
@@ -200,3 +202,16 @@ def test_a_large_object_is_sent_in_parts_at_the_same_time(proxy: DelayingProxy, 
     assert kinds["PUT"] == len(parts) > 3
     assert any(later.begun < earlier.ended for earlier, later in pairwise(parts))
     assert store.get("data/large") == data
+
+
+def test_a_client_that_asks_before_it_sends_is_answered_by_the_proxy(proxy: DelayingProxy) -> None:
+    """Some clients of stores wait for ``100 Continue`` before the body; the store is not asked, or they would wait for two delays."""
+    address = urlsplit(proxy.endpoint)
+    proxy.seen.clear()
+    with socket.create_connection((address.hostname, address.port), timeout=30) as client:
+        head = f"PUT /{BUCKET}/asked HTTP/1.1\r\nHost: {address.netloc}\r\nExpect: 100-continue\r\nContent-Length: 4\r\n\r\n"
+        client.sendall(head.encode())
+        assert client.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        client.sendall(b"body")
+        assert client.recv(1000).startswith(b"HTTP/1.1 200"), "an answer to the request as a whole"
+    assert [(request.method, request.path) for request in proxy.seen] == [("PUT", f"/{BUCKET}/asked")]
