@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -31,19 +33,59 @@ def _wide(rows: int = 50) -> pa.Table:
 # ---- many columns ------------------------------------------------------------------------------------------------------------
 
 
+def _of_all_kinds(rows: int = 50) -> pa.Table:
+    """Wide, with columns of kinds that are read in other ways than numbers, and nulls in each."""
+    whole = list(range(rows))
+    kinds: dict[str, pa.Array] = {
+        "text": pa.array([f"text {number}" if number % 4 else None for number in whole]),
+        "list": pa.array([[number] * (number % 3) if number % 5 else None for number in whole], pa.list_(pa.int32())),
+        "struct": pa.array([{"x": number, "y": str(number)} if number % 6 else None for number in whole]),
+        "vector": pa.array([[number / 7, 1.0] if number % 7 else None for number in whole], pa.list_(pa.float32(), 2)),
+        "moment": pa.array([number * 1_000_000 if number % 3 else None for number in whole], pa.timestamp("us", "UTC")),
+        "word": pa.array(["ab"[number % 2] if number % 9 else None for number in whole]).dictionary_encode(),
+    }
+    table = _wide(rows)
+    for name, column in kinds.items():
+        table = table.append_column(name, column)
+    return table
+
+
+@pytest.mark.parametrize("few", [update.FEW_ROWS, 5, -1])
 @pytest.mark.parametrize("stable", [False, True])
-@pytest.mark.parametrize("where", ["id % 3 = 1", "`c 7` > 1000", "true", "id < 0"])
-def test_an_update_of_many_columns_is_that_of_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, stable: bool) -> None:
+@pytest.mark.parametrize("where", ["id % 3 = 1", "`c 7` > 1000", "id = 17", "true", "id < 0"])
+def test_an_update_of_many_columns_is_that_of_few(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str, stable: bool, few: int
+) -> None:
+    monkeypatch.setattr(update, "FEW_ROWS", few)
     found = []
     for name, wide in (("wide", update.WIDE), ("narrow", COLUMNS * 2)):
         monkeypatch.setattr(update, "WIDE", wide)
         options = ty.TableOptions(files=ty.FileLimits(rows=20))
-        table = ty.Table.create(tmp_path / name, _wide(), durability="os", stable_row_ids=stable, options=options)
-        table.delete("id = 4")
-        done = table.update({"c 7": "`c 7` + id", "c 0": "5"}, where, mode="rows")
+        table = ty.Table.create(tmp_path / name, _of_all_kinds(), durability="os", stable_row_ids=stable, options=options)
+        table.delete("id in (4, 5, 23)")
+        table.delete("id in (0, 31)")
+        done = table.update({"c 7": "`c 7` + id", "c 0": "5", "text": "concat(text, '!')"}, where, mode="rows")
         found.append((done.rows, table.to_arrow()))
+        assert table.check().ok
     assert found[0] == found[1]
-    assert found[0][1].num_columns == COLUMNS + 1
+    assert found[0][1].num_columns == COLUMNS + 7
+
+
+@pytest.mark.parametrize("rows", [3, 40])
+def test_a_few_rows_of_many_columns_are_looked_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(update, "FEW_ROWS", 30)
+    scans: list[int] = []
+    beside = update._beside_another_scan
+
+    def counted(*arguments: Any) -> Iterator[pa.RecordBatch]:
+        scans.append(1)
+        return beside(*arguments)
+
+    monkeypatch.setattr(update, "_beside_another_scan", counted)
+    table = ty.Table.create(tmp_path / "t", _wide(), durability="os")
+    table.update({"c 7": "-1"}, f"id < {rows}", mode="rows")
+    assert len(scans) == (rows > 30)
+    assert table.count_rows("`c 7` = -1") == rows
 
 
 def test_a_condition_that_differs_each_time_is_applied_once(tmp_path: Path) -> None:

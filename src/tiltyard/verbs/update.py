@@ -6,11 +6,12 @@ wide, the second as much as the touched fragments are long.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from tiltyard.errors import InvalidInput, TiltyardError, UnsupportedFeature
@@ -32,6 +33,7 @@ from tiltyard.verbs.delete import Committed, nothing_done
 from tiltyard.verbs.engine.access import TableAccess
 from tiltyard.verbs.engine.blobs import blob_reading, has_blobs, with_binary_blobs
 from tiltyard.verbs.engine.data_files import write_into
+from tiltyard.verbs.engine.isolated import IsolatedDataset
 from tiltyard.verbs.engine.pylance import lance_errors
 from tiltyard.verbs.engine.reexecution import Execution, ReexecutionPolicy, run_verb
 from tiltyard.verbs.engine.row_deletion import (
@@ -43,7 +45,9 @@ from tiltyard.verbs.engine.row_deletion import (
     dataset_at,
     discard_files,
     fragments_for,
+    live_places,
     matching_rows,
+    offsets_in,
     strike_out,
 )
 from tiltyard.verbs.engine.row_input import cast, conformed
@@ -59,6 +63,8 @@ IN_PLACE_FROM: Final = 0.5
 """In ``auto``, the share of rows of the touched fragments from which columns are rewritten in place, if they are few."""
 WIDE: Final = 100
 """Columns from which on new values are worked out in a scan of their own."""
+FEW_ROWS: Final = 1024
+"""Rows of such tables up to which their other columns are looked up by place."""
 _VOLATILE: Final = ("random", "uuid", "now", "current_")
 """What makes a condition give other rows each time, or may be part of it."""
 FEW_COLUMNS: Final = 0.34
@@ -166,7 +172,7 @@ def _rewrite_rows(
     dataset = dataset_at(access, manifest)
     addresses, ids = Addresses(), RowIdColumn()
     some = fragments_for(access, manifest, dataset, assignment.where)
-    stream = _new_rows(access, dataset, schema, assignment, (addresses, ids if stable else None), some)
+    stream = _new_rows(access, manifest, dataset, schema, assignment, (addresses, ids if stable else None), some)
     first = next(stream, None)
     if first is None:
         return None
@@ -186,6 +192,7 @@ def _rewrite_rows(
 
 def _new_rows(
     access: TableAccess,
+    manifest: Manifest,
     dataset: LanceDataset,
     schema: pa.Schema,
     assignment: Assignment,
@@ -199,7 +206,7 @@ def _new_rows(
     scan = {"filter": where, "fragments": some, "with_row_address": True, **blob_reading(schema)}
     with lance_errors(access, "compute new values", dataset.version):
         if _is_wide(schema, assignment.where):
-            batches = _in_two_scans(dataset, given, scan, with_row_id=ids is not None)
+            batches = _of_many_columns(access, manifest, dataset, given, scan, with_row_id=ids is not None)
         else:
             columns = {name: given.get(name, _quoted(name)) for name in schema.names}
             batches = dataset.scanner(columns=columns, with_row_id=ids is not None, **scan).to_batches()
@@ -217,18 +224,60 @@ def _is_wide(schema: pa.Schema, where: str) -> bool:
     return len(schema) >= WIDE and not any(word in where.lower() for word in _VOLATILE)
 
 
-def _in_two_scans(
-    dataset: LanceDataset, given: Mapping[str, str], scan: Mapping[str, Any], *, with_row_id: bool
+def _of_many_columns(
+    access: TableAccess,
+    manifest: Manifest,
+    dataset: LanceDataset,
+    given: Mapping[str, str],
+    scan: Mapping[str, Any],
+    *,
+    with_row_id: bool,
 ) -> Iterator[pa.RecordBatch]:
-    """What one scan would give: all columns, those that get new values with the ones that another scan gives for the same rows."""
-    whole = dataset.scanner(with_row_id=with_row_id, strict_batch_size=True, **scan).to_batches()
-    new = dataset.scanner(columns=dict(given), strict_batch_size=True, **scan).to_batches()
+    """What one scan would give: new values from a scan of their own, and the other columns of the same rows."""
+    new = dataset.scanner(columns=dict(given), with_row_id=with_row_id, strict_batch_size=True, **scan).to_batches()
+    first: list[pa.RecordBatch] = []
+    for batch in new:
+        first.append(batch)
+        if sum(map(len, first)) > FEW_ROWS:
+            break
+    else:
+        # Blobs are handed out by scans alone, and what others made is read by a child, which scans.
+        if not any(map(has_blobs, dataset.schema)) and not isinstance(dataset, IsolatedDataset):
+            yield from _looked_up(access, manifest, dataset, first)
+            return
+    yield from _beside_another_scan(dataset, chain(first, new), scan)
+
+
+def _looked_up(
+    access: TableAccess, manifest: Manifest, dataset: LanceDataset, batches: Sequence[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """A few rows with new values, the other columns looked up by place: to filter very many columns takes three times as long."""
+    found = pa.Table.from_batches(batches).sort_by(ADDRESS) if batches else None
+    if found is None or not found.num_rows:
+        return
+    addresses = found.column(ADDRESS).to_numpy()
+    starts = np.flatnonzero(np.diff(addresses >> np.uint64(32), prepend=np.uint64(1 << 32)))
+    for begin, end in pairwise([*starts.tolist(), len(addresses)]):
+        number = int(addresses[begin]) >> 32
+        fragment, offsets = dataset.get_fragment(number), offsets_in(addresses[begin:end])
+        if fragment is None:
+            raise ValueError(f"a scan returned rows of fragment {number}, which the version does not have")
+        live = live_places(access, manifest, number, offsets)
+        rows, values = fragment.take(live), found.slice(begin, end - begin)
+        columns = {name: rows.column(name) for name in rows.column_names}
+        columns.update({name: values.column(name) for name in values.column_names})
+        yield pa.RecordBatch.from_pydict({name: column.combine_chunks() for name, column in columns.items()})
+
+
+def _beside_another_scan(dataset: LanceDataset, new: Iterable[pa.RecordBatch], scan: Mapping[str, Any]) -> Iterator[pa.RecordBatch]:
+    """Rows with new values, the other columns from another scan that gives the same rows."""
+    whole = dataset.scanner(strict_batch_size=True, **scan).to_batches()
     for rows, values in zip(whole, new, strict=True):
         if not rows.column(ADDRESS).equals(values.column(ADDRESS)):
             raise ValueError("two scans of one version returned different rows")
-        names = rows.schema.names
-        arrays = [values.column(name) if name in given else column for name, column in zip(names, rows.columns, strict=True)]
-        yield pa.RecordBatch.from_arrays(arrays, names=names)
+        columns = {name: rows.column(name) for name in rows.schema.names}
+        columns.update({name: values.column(name) for name in values.schema.names})
+        yield pa.RecordBatch.from_pydict(columns)
 
 
 def fitting(column: pa.Array, field: pa.Field) -> pa.Array:

@@ -108,6 +108,13 @@ def offsets_in(addresses: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint32]:
     return addresses.astype(np.uint32)  # drops the upper half
 
 
+def live_places(access: TableAccess, manifest: Manifest, number: int, offsets: npt.NDArray[np.uint32]) -> list[int]:
+    """Where live rows of a fragment are among those that are left, which is how pylance counts when it looks rows up there."""
+    fragment = fragments_of(manifest, [number])[number]
+    deleted = DeletionVectors(access.store, access.runtime.random, access.open_base).of(fragment, manifest.base_paths)
+    return [offset - deleted.rank(offset) for offset in offsets.tolist()] if deleted else offsets.tolist()
+
+
 def bitmap_of(offsets: npt.NDArray[np.uint32]) -> BitMap:
     """Other than from an array of C, pyroaring takes numbers one by one."""
     return BitMap(array("I", offsets.tobytes()))
