@@ -26,6 +26,8 @@ PLACES: Final = "place/"
 PINS: Final = "pin/"
 EXPIRED: Final = "expired/"
 FREED: Final = "freed/"
+SNAPSHOTS: Final = "snapshot/"
+CUTS: Final = "cut/"
 
 TABLE_COUNT: Final = "tables"
 """In the record of a tip: how many tables there are. Missing in records of earlier releases."""
@@ -65,11 +67,11 @@ def snapshot_key(branch: str, snapshot: int) -> str:
 
 
 def bucket_prefix(branch: str, bucket: int) -> str:
-    return f"snapshot/{branch}/{bucket:016d}/"
+    return f"{SNAPSHOTS}{branch}/{bucket:016d}/"
 
 
 def snapshots_prefix(branch: str) -> str:
-    return f"snapshot/{branch}/"
+    return f"{SNAPSHOTS}{branch}/"
 
 
 def cut_key(branch: str, bucket: int) -> str:
@@ -78,7 +80,7 @@ def cut_key(branch: str, bucket: int) -> str:
 
 
 def cuts_prefix(branch: str) -> str:
-    return f"cut/{branch}/"
+    return f"{CUTS}{branch}/"
 
 
 def gone_key(location: str) -> str:

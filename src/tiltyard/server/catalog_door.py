@@ -8,7 +8,6 @@ changes what the lake says of itself. Tokens are not among the records: nobody r
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -21,7 +20,7 @@ from tiltyard.catalog.lake_values import Change, Publication
 from tiltyard.catalog.publishing import AbortedError, ExpiredError, StaleError, is_decided
 from tiltyard.catalog.records import Body, Found, Writes
 from tiltyard.catalog.server_records import HOME, moved_to_body, protected_to_body, publication_from_body, said_by
-from tiltyard.catalog.value_codec import BRANCHES, LAKE, PINS, table_key
+from tiltyard.catalog.value_codec import table_key
 from tiltyard.errors import CorruptTable, HistoryUnavailable, InvalidInput, NotFound, ProtectedBranch
 from tiltyard.format.safe_text import check_text
 from tiltyard.lake import Lake
@@ -31,12 +30,10 @@ from tiltyard.lakes.table_names import JOINT, directory_of
 from tiltyard.server.principals import Principal
 from tiltyard.server.routes import Role, RouteSpec
 from tiltyard.server.tokens import TOKENS
-from tiltyard.server.upkeep_runs import UPKEEP
 from tiltyard.server.vending import Vendor
 from tiltyard.server.wire import parsed
-from tiltyard.storage.staged import STAGED
+from tiltyard.server.written_records import check_bodies, is_step, role_for
 
-_VERSION: Final = re.compile(r"_versions/[0-9]+\.manifest", re.ASCII)
 _NEEDED: Final[Mapping[str, Role]] = {
     "create": Role.WRITER, "write": Role.WRITER, "adopt": Role.WRITER, "drop": Role.MAINTAINER, "rename": Role.MAINTAINER,
     "register": Role.ADMIN,
@@ -126,9 +123,10 @@ class CatalogDoor:
             raise PermissionDeniedError("Clients cannot read or write tokens through the catalog.")
         if any(key not in looked for key in (*put, *delete)):
             raise InvalidInputError("The request writes a record that it did not read first.")
-        needed = max((_role_for(key, looked[key], put.get(key)) for key in {*put, *delete}), default=Role.READER)
+        needed = max((role_for(key, looked[key], put.get(key)) for key in {*put, *delete}), default=Role.READER)
         if not principal.may(needed, ()):
             raise PermissionDeniedError(f"This needs the role {needed.name.lower()} for all tables.")
+        check_bodies(principal, self._catalog.records, put)
 
         def decide(found: Found) -> Writes[Mapping[str, Any]]:
             if any(found.get(key) != body for key, body in looked.items()):
@@ -235,18 +233,6 @@ def _texts(given: Any) -> Sequence[str]:
     return given
 
 
-def _role_for(key: str, before: Body | None, after: Body | None) -> Role:
-    """What it takes to write a record."""
-    if key == LAKE:
-        return Role.ADMIN
-    if key.startswith(UPKEEP):
-        return Role.MAINTAINER  # who writes it decides that upkeep was done
-    if before is None or key.startswith(PINS):
-        return Role.WRITER
-    counted = key.startswith(BRANCHES) and after is not None and {**before, "refs": 0} == {**after, "refs": 0}
-    return Role.WRITER if counted else Role.MAINTAINER  # a snapshot of the branch got a name
-
-
 def _check_roles(principal: Principal, publication: Publication, found: Found) -> None:
     """Asks for each table, by its name in the catalog: what a client calls it is not what is written to."""
     for change in publication.changes:
@@ -268,15 +254,10 @@ def _check_paths(publication: Publication) -> None:
         if change.location and change.kind != "register" and not _is_own_place(change):
             raise InvalidInputError("The lake chooses where a new table is stored; leave the location out.")
         for step in (*change.steps, *change.lost):
-            if not _is_step(step.path, step.staged):
+            if not is_step(step.path, step.staged):
                 raise InvalidInputError("A version must be below _versions, and its staged file below _tiltyard/staged.")
 
 
 def _is_own_place(change: Change) -> bool:
     """Whether a new table lies in a directory of its id. Its name may have changed since: a transaction makes and renames at once."""
     return TABLE_DIRECTORY.fullmatch(change.location) is not None and change.location.startswith(directory_of("", change.table)[:13])
-
-
-def _is_step(path: str, staged: str | None) -> bool:
-    apart = staged is None or (staged.startswith(STAGED) and ".." not in staged.split("/") and staged.endswith(".manifest"))
-    return _VERSION.fullmatch(path) is not None and apart
