@@ -171,6 +171,58 @@ def test_a_flush_that_failed_is_no_flush_when_asked_again(lake: ty.Lake, monkeyp
     assert lake.check().ok
 
 
+def test_nor_is_it_for_a_reader_that_settles_first(lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record is the only sure copy until the bytes are on the disk, whoever had them flushed in vain."""
+    publish(lake, SettleQueue(wait=3600.0), 1)
+    (name,) = final_names(lake)
+    before, real, asked = name.stat().st_ino, files.flush, list[str]()
+
+    def fails_once(descriptor: int) -> None:
+        path = str(Path(f"/proc/self/fd/{descriptor}").readlink())
+        if path == str(name):
+            asked.append(path)
+            if len(asked) == 1:
+                raise files.FlushFailed(errno.EIO, "Input/output error")
+        real(descriptor)
+
+    monkeypatch.setattr(files, "flush", fails_once)
+    for _ in range(2):
+        with ty.Lake.open(lake.root_uri, create=False) as other:
+            assert sorted(other.table("t").to_arrow()["id"].to_pylist()) == [0, 1]
+    assert asked
+    assert not lake.catalog.pending()
+    assert name.stat().st_ino != before, "the bytes that were not flushed are still the only ones"
+
+
+@pytest.mark.parametrize("how", ["restore", "rebuild"])
+@pytest.mark.parametrize("staged", [True, False], ids=["staged there", "staged gone"])
+@pytest.mark.parametrize("left", [None, 0, 0.5, "zeros"])
+def test_a_power_loss_that_takes_the_catalog_as_well(
+    lake: ty.Lake, tmp_path: Path, left: float | str | None, staged: bool, how: str
+) -> None:
+    """A backup has the bytes; without one the version is gone, and the table goes on."""
+    publish(lake, SettleQueue(wait=3600.0), 1)
+    (name,), (waiting,) = final_names(lake), staged_files(lake)
+    lake.backup(tmp_path / "backup")
+    data = name.read_bytes()
+    rest = b"" if left is None else bytes(len(data)) if left == "zeros" else data[: int(float(left) * len(data))]
+    for path, there in ((name, left is not None), (waiting, staged)):
+        path.unlink()
+        if there:
+            path.write_bytes(rest)
+    lake.close()
+    for path in Path(lake.root_uri).glob("catalog.db*"):
+        path.unlink()
+    done = ty.Lake.restore(lake.root_uri, tmp_path / "backup") if how == "restore" else ty.Lake.rebuild(lake.root_uri)
+    with ty.Lake.open(lake.root_uri, create=False) as other:
+        found = sorted(other.table("t").to_arrow()["id"].to_pylist())
+        assert found == ([0, 1] if how == "restore" else [0])
+        assert bool(done.unknown) is (how == "rebuild" and left is not None)
+        other.table("t").append(pa.table({"id": [2]}))
+        assert sorted(other.table("t").to_arrow()["id"].to_pylist()) == [*found, 2]
+        assert other.check().ok
+
+
 def test_whoever_comes_late_makes_no_removed_version_again(lake: ty.Lake) -> None:
     queue = SettleQueue(wait=3600.0)
     publish(lake, queue, 1)

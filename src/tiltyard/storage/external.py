@@ -255,13 +255,25 @@ def finalize(store: ObjectStore, claim: VersionClaim, conditional: bool, is_open
     if there is None:
         return False
     if there == data:
-        with suppress(NotFound):
-            store.sync([claim.path])  # whoever gave it the name may have died before it was flushed
+        _flush(store, claim.path, data)
         return False
     if claim.data and is_torn(there, data):
         store.put(claim.path, data)
         return False
     return True
+
+
+def _flush(store: ObjectStore, path: str, data: bytes) -> None:
+    """Makes a version survive a power loss: whoever gave it its name may have died before it was flushed, or failed to flush it.
+
+    A flush that failed proves nothing when it is asked again, so the bytes are written anew then.
+    """
+    try:
+        store.sync([path])
+    except NotFound:
+        pass  # cleaned up since
+    except StorageError:
+        store.put(path, data)
 
 
 def is_torn(there: bytes, data: bytes) -> bool:

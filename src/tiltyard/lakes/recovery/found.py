@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -15,7 +15,7 @@ from tiltyard.catalog.lake_values import SnapshotMember
 from tiltyard.catalog.ledger import group_members
 from tiltyard.catalog.marks import VersionMarks, without_marks
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
-from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
+from tiltyard.format.manifest_file import MAGIC, ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme, manifest_path, parse_manifest_name
 from tiltyard.interfaces import ObjectStore
 from tiltyard.storage.staged import STAGED
@@ -86,6 +86,7 @@ class FoundLine:
         versions: those above what was known before, lowest first, without a gap at the end.
         staged: versions that wait for their name, or never get it.
         problems: what could not be read.
+        torn: paths of the latest versions, where all of them are what a power loss leaves of bytes that were not flushed.
     """
 
     key: LineKey
@@ -93,6 +94,7 @@ class FoundLine:
     versions: tuple[FoundVersion, ...] = ()
     staged: tuple[FoundVersion, ...] = ()
     problems: tuple[str, ...] = ()
+    torn: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -157,6 +159,7 @@ def read_versions(store: ObjectStore, key: LineKey, above: int) -> FoundLine:
     names = log.versions()
     found: list[FoundVersion] = []
     problems: list[str] = []
+    torn: tuple[str, ...] = ()
     for name in names:
         if name.version <= above:
             continue
@@ -166,9 +169,18 @@ def read_versions(store: ObjectStore, key: LineKey, above: int) -> FoundLine:
             found.append(_version(file, _transaction(log, file), path, None, 0, name.scheme))
         except TiltyardError as error:
             problems.append(f"version {name.version} cannot be read: {error}")
+            torn = _torn(store, [manifest_path(each.version, each.scheme) for each in names if each.version >= name.version])
             break  # whatever is above it builds on it
     staged = _staged(store, problems)
-    return FoundLine(key, frozenset(name.version for name in names), tuple(found), tuple(staged), tuple(problems))
+    return FoundLine(key, frozenset(name.version for name in names), tuple(found), tuple(staged), tuple(problems), torn)
+
+
+def _torn(store: ObjectStore, paths: Sequence[str]) -> tuple[str, ...]:
+    """The paths, if all of them are versions without their end: nobody ever read one of them, nor can."""
+    try:
+        return () if any(store.get(path).endswith(MAGIC) for path in paths) else tuple(paths)
+    except NotFound:
+        return ()  # a foreign cleanup is at work there
 
 
 def _transaction(log: VersionLog, file: ManifestFile) -> Transaction | None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from tiltyard.catalog.catalog import Pending
 from tiltyard.catalog.expiry import forget, give_up_below
@@ -13,14 +15,18 @@ from tiltyard.catalog.merge_records import merged_key, with_forgotten
 from tiltyard.catalog.snapshot_index import BranchHistory, read_line
 from tiltyard.catalog.value_codec import TAGS
 from tiltyard.errors import CorruptTable, NotFound
+from tiltyard.format.manifest_file import MAGIC
 from tiltyard.format.names import Scheme
 from tiltyard.interfaces import ObjectStore
 from tiltyard.lakes.merging.merge_branches import PROPERTIES
 from tiltyard.lakes.recovery.found import LineKey
 from tiltyard.lakes.recovery.reconstruct import Reconstruction
-from tiltyard.lakes.recovery.repairing import take_back
+from tiltyard.lakes.recovery.repairing import set_aside, take_back
 from tiltyard.lakes.retention import needs_of
 from tiltyard.lakes.table_names import shown
+
+if TYPE_CHECKING:
+    from tiltyard.lake import Lake
 
 
 def settle_pending(work: Reconstruction) -> None:
@@ -34,7 +40,8 @@ def settle_pending(work: Reconstruction) -> None:
         if head is None:
             continue  # dropped before it was finished; cleanup takes all of it
         store = lake.plain_access_of(head).on_branch(branch).store
-        going = [pending for pending in waiting if not _is_there(store, pending.staged)]
+        # One whose bytes the record keeps is finished from there, as ever, whatever a power loss left of its file.
+        going = [pending for pending in waiting if not pending.data and not _is_there(store, pending.staged)]
         taken = [pending for pending in going if _is_foreign(store, pending, _maker(work, pending))]
         lake.catalog.settle([pending for pending in going if pending not in taken])
         if taken and taken[0].alone:
@@ -44,6 +51,23 @@ def settle_pending(work: Reconstruction) -> None:
             work.unknown.append(
                 f"what {shown(head.name)} had at version {taken[0].version}: a foreign writer took the number, and ours is gone"
             )
+
+
+def set_aside_torn(work: Reconstruction, lake: Lake) -> None:
+    """Moves latest versions out of the way that a power loss left without their end, after all that can be finished has been.
+
+    While such a file stands there, nobody can read the table or commit the next version.
+    """
+    for (location, branch), line in work.lines.items():
+        store = lake.plain_access_of(TableHead("", "", location, 0, 0)).on_branch(branch).store
+        torn: dict[str, bytes] = {}
+        for path in line.torn:
+            with suppress(NotFound):
+                torn[path] = store.get(path)
+        torn = {path: data for path, data in torn.items() if not data.endswith(MAGIC)}
+        for path, aside in zip(torn, set_aside(lake, store, torn), strict=True):
+            store.delete(path)
+            work.unknown.append(f"what was in {location}/{path}: it ends in the middle, as after a power loss, and was moved to {aside}")
 
 
 def _maker(work: Reconstruction, pending: Pending) -> str:

@@ -113,7 +113,7 @@ def _keep_ours(lake: Lake, head: TableHead, store: ExternalStore, pending: list[
     log, scheme = VersionLog(plain), Scheme(head.naming)
     theirs = [name for name in log.versions() if name.version >= taken.version]
     data = {manifest_path(name.version, name.scheme): plain.get(manifest_path(name.version, name.scheme)) for name in theirs}
-    aside = _set_aside(lake, plain, data)
+    aside = set_aside(lake, plain, data)
     with suppress(StorageError):
         plain.delete(HINT_PATH)  # it would lead beyond the newest version
     for path in reversed(data):
@@ -141,7 +141,7 @@ def _keep_theirs(lake: Lake, head: TableHead, store: ExternalStore, pending: lis
     plain = store.inner
     finish(lake.catalog, [([each_pending for each_pending in pending if each_pending not in lost], store)])
     data = {pending.path: _bytes_of(plain, pending) for pending in lost}
-    aside = _set_aside(lake, plain, data)
+    aside = set_aside(lake, plain, data)
     take_back(lake, head, lost)
     for each_pending in lost:
         plain.delete(each_pending.staged)
@@ -202,7 +202,8 @@ def _without(snapshot: Snapshot, table: str, first: int) -> Snapshot:
 # ---- what both need --------------------------------------------------------------------------------------------------------------
 
 
-def _set_aside(lake: Lake, store: ObjectStore, data: dict[str, bytes]) -> tuple[str, ...]:
+def set_aside(lake: Lake, store: ObjectStore, data: dict[str, bytes]) -> tuple[str, ...]:
+    """Keeps manifests under names that no version has; their new paths."""
     directory = f"{SET_ASIDE}{lake.catalog.runtime.random.uuid()}/"
     paths = []
     for path, content in data.items():

@@ -31,7 +31,7 @@ from tiltyard.lakes.recovery.found import directories
 from tiltyard.lakes.recovery.gather import place_staged, read_branch, sort_directories
 from tiltyard.lakes.recovery.journal_refs import begin_branches, end_deleted_branches, restore_rules, restore_tags
 from tiltyard.lakes.recovery.journal_replay import read_journal
-from tiltyard.lakes.recovery.lost_versions import forget_unreadable, note_lost_merges, note_untrusted, settle_pending
+from tiltyard.lakes.recovery.lost_versions import forget_unreadable, note_lost_merges, note_untrusted, set_aside_torn, settle_pending
 from tiltyard.lakes.recovery.reconstruct import AdoptedSnapshot, Progress, Reconstruction, SetClock, catch_up
 from tiltyard.lakes.table_names import resolved, shown
 from tiltyard.options import Storage
@@ -246,7 +246,6 @@ def _reconstruct(work: Reconstruction, progress: Progress, since: datetime | Non
         if (location, None) not in work.lines:
             work.not_taken.setdefault(location, f"it was made on branch {owner.branch}, which is not known")
     forget_unreadable(work)
-    note_untrusted(work)
 
 
 # ---- storing it --------------------------------------------------------------------------------------------------------------------
@@ -264,6 +263,8 @@ def _stored(
         replace_claim(store, claim)
     lake = make(replace(where, lake=work.id), records, target.runtime, target.author)
     recover(lake)
+    set_aside_torn(work, lake)
+    note_untrusted(work)
     heads = lake.catalog.cut(MAIN).tables.values()
     return LakeRecoveryReport(
         records.url,
