@@ -12,7 +12,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import tiltyard as ty
+from tiltyard.spark import sharded_spark
 from tiltyard.spark.sql_catalog import row_statements, statements_run
+from tiltyard.spark.sql_catalog.self_reads import SelfReads
 from tiltyard.spark.sql_catalog.session_catalog import use_lake
 from tiltyard.spark.statements import plan_members
 from tiltyard.spark.write import row_jobs, row_verbs
@@ -305,6 +307,117 @@ def test_verbs_of_a_data_frame_by_name(spark: SparkSession, lake: ty.Lake, verb:
     assert values(lake) == THEIRS
     run(spark.table("lake.b").selectExpr("id", "v + 1 AS v"))
     assert values(lake) == BOTH
+
+
+# ---- data frames from before a reshard -----------------------------------------------------------------------------------------
+# What they read is in tables that are none of the table's shards any more, and is its rows all the same.
+
+
+def reshard(lake: ty.Lake) -> None:
+    table = lake.table("b")
+    assert isinstance(table, ty.ShardedTable)
+    table.reshard(5)
+
+
+def run_verb(lake: ty.Lake, df: DataFrame, verb: str, name: str = "b") -> None:
+    table = lake.spark(df.sparkSession).table(name)
+    if verb == "merge":
+        table.merge(df).when_matched_update_all().when_not_matched_insert_all().execute()
+    else:
+        getattr(table, verb)(df)
+
+
+@pytest.mark.parametrize("door", [*DOORS, *MERGING])
+def test_doors_for_rows_from_before_a_reshard(spark: SparkSession, lake: ty.Lake, door: str) -> None:
+    spark.sql("ALTER TABLE lake.b SET TBLPROPERTIES ('partitioned_by' = 'id')")
+    enter = {name: lambda df, go=go: go(df, "lake.b") for name, go in DOORS.items()} | MERGING
+    fixed = lake.spark(spark).table("b").to_df().selectExpr("id", "v + 1 AS v")
+    cached = spark.table("lake.b").selectExpr("id", "v + 1 AS v").persist()
+    assert cached.count() == 3
+    meddle(lake)
+    reshard(lake)
+    before = lake.snapshot().id
+    through_a_view = door in ("MERGE", "UPDATE")  # Spark resolves its table by name again, and finds no cache of that
+    try:
+        for df in (fixed,) if through_a_view else (fixed, cached):
+            with pytest.raises(Exception, match="resharded"):
+                enter[door](df)
+            assert (values(lake), lake.snapshot().id) == (THEIRS, before)
+        if through_a_view:
+            enter[door](cached)
+            assert values(lake) == BOTH
+            lake.table("b").update({"v": "v - 1"})
+    finally:
+        cached.unpersist()
+    enter[door](lake.spark(spark).table("b").to_df().selectExpr("id", "v + 1 AS v"))
+    assert values(lake) == BOTH
+
+
+@pytest.mark.parametrize("read", ["to_df", "by name"])
+@pytest.mark.parametrize("verb", ["overwrite", "replace_rows", "merge"])
+def test_verbs_for_rows_from_before_a_reshard(spark: SparkSession, lake: ty.Lake, verb: str, read: str) -> None:
+    """Also where the table has another name by then."""
+
+    def rows(name: str) -> DataFrame:
+        df = lake.spark(spark).table(name).to_df() if read == "to_df" else spark.table(f"lake.{name}")
+        return df.selectExpr("id", "v + 1 AS v")
+
+    stale = rows("b")
+    meddle(lake)
+    reshard(lake)
+    lake.rename_table("b", "c")
+    with pytest.raises(ty.ExpectedVersionMismatch, match="resharded"):
+        run_verb(lake, stale, verb, "c")
+    assert values(lake, "c") == THEIRS
+    run_verb(lake, rows("c"), verb, "c")
+    assert values(lake, "c") == BOTH
+
+
+@pytest.mark.parametrize("verb", ["overwrite", "replace_rows", "merge"])
+def test_a_reshard_while_a_verb_is_at_work(spark: SparkSession, lake: ty.Lake, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first try finds its shards, and loses to the reshard; the second one must not take them for somebody else's."""
+    look, done = sharded_spark._versions_read, list[int]()
+
+    def late(*given: Any) -> dict[str, int]:
+        found = look(*given)
+
+        def act() -> None:
+            meddle(lake)
+            reshard(lake)
+
+        first(done, act)
+        return found
+
+    monkeypatch.setattr(sharded_spark, "_versions_read", late)
+    with pytest.raises(ty.ExpectedVersionMismatch):
+        run_verb(lake, lake.spark(spark).table("b").to_df().selectExpr("id", "v + 1 AS v"), verb)
+    assert values(lake) == THEIRS
+
+
+def test_a_reshard_between_two_looks_of_a_statement(spark: SparkSession, lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    look, done = SelfReads.and_fixed, list[int]()
+
+    def late(*given: Any) -> SelfReads:
+        found = look(*given)
+        first(done, lambda: reshard(lake))
+        return found
+
+    monkeypatch.setattr(SelfReads, "and_fixed", late)
+    with pytest.raises(Exception, match="which was resharded since"):
+        DOORS["overwrite"](lake.spark(spark).table("b").to_df(), "lake.b")
+    assert values(lake) == {1: 10, 2: 20, 3: 30}
+
+
+def test_rows_of_another_branch_are_anybodys(spark: SparkSession, lake: ty.Lake) -> None:
+    lake.branches.create("side")
+    side, main = lake.on_branch("side"), lake.spark(spark).table("b").to_df()
+    reshard(side)
+    run_verb(side, main.selectExpr("id", "v + 1 AS v"), "overwrite")
+    assert values(side) == {1: 11, 2: 21, 3: 31}
+    own = side.spark(spark).table("b").to_df()
+    reshard(side)
+    with pytest.raises(ty.ExpectedVersionMismatch, match="resharded"):
+        run_verb(side, own, "overwrite")
 
 
 # ---- transactions ------------------------------------------------------------------------------------------------------------

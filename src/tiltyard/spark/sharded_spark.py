@@ -47,7 +47,13 @@ def shard_readers(table: Any) -> list[ty.TableReader]:
 
 def shard_addresses(table: ty.TableReader, storage: Mapping[str, Any] | None = None) -> list[Address]:
     """Where the rows of a table are: one address, or those of all its shards in their order."""
-    return [Address.of(part, storage) for part in (shard_readers(table) if is_sharded(table) else [table])]
+    parts = shard_readers(table) if is_sharded(table) else [table]
+    return [Address.of(part, storage, whole_of(table)) for part in parts]
+
+
+def whole_of(table: Any) -> str:
+    """Which sharded table a handle is of, whatever shards that has by now; nothing for any other table."""
+    return str(table._identity) if is_sharded(table) else ""
 
 
 def parts_of(table: SparkTable) -> list[SparkTable]:
@@ -98,7 +104,8 @@ class SparkShardedTable(SparkTable):
 
         from tiltyard.spark.read.reading_tables import data_frame
 
-        frames = [data_frame(self.session, shard, options=options) for shard in self._shards(version, timestamp)]
+        whole = whole_of(self.table)
+        frames = [data_frame(self.session, shard, options=options, whole=whole) for shard in self._shards(version, timestamp)]
         return reduce(DataFrame.unionByName, frames)
 
     def _shards(self, version: int | str | None, timestamp: datetime | str | None) -> Iterable[ty.TableReader]:
@@ -267,7 +274,7 @@ def _versions_read(df: DataFrame, inside: ty.ShardedTransactionTable) -> dict[st
     """
     found: dict[str, int] = {}
     shards = [inside.physical(number) for number in range(inside.shards)]
-    for shard, read in zip(shards, versions_replaced(df, shards), strict=True):
+    for shard, read in zip(shards, versions_replaced(df, shards, whole_of(inside)), strict=True):
         if read is None:
             continue
         if read != shard.version:

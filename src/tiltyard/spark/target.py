@@ -23,24 +23,28 @@ class Address:
         version: as pylance numbers it; a version that only a transaction sees has a number nobody else uses.
         storage: what goes to the object store.
         version_id: which version of this number it is: a table may have been removed and made again in the same place.
+        whole: of a shard, which sharded table it is a part of; that one may have other shards by now.
     """
 
     uri: str
     version: int
     storage: tuple[tuple[str, str], ...] = field(default=(), repr=False)
     version_id: str = ""
+    whole: str = field(default="", compare=False)
 
     @classmethod
-    def of(cls, table: ty.TableReader, storage: Mapping[str, Any] | None = None) -> Address:
+    def of(cls, table: ty.TableReader, storage: Mapping[str, Any] | None = None, whole: str = "") -> Address:
         """The address of what a handle shows now."""
         opened = table.lance
         if storage is None:
             storage = opened.latest_storage_options() or {}
         options = tuple(sorted((str(name), str(value)) for name, value in storage.items()))
-        return cls(opened.uri, int(opened.version), options, table.layout.version_id())
+        return cls(opened.uri, int(opened.version), options, table.layout.version_id(), whole)
 
     def to_json(self) -> str:
-        return json.dumps({"uri": self.uri, "version": self.version, "storage": dict(self.storage), "version_id": self.version_id})
+        part = {"whole": self.whole} if self.whole else {}
+        told = {"uri": self.uri, "version": self.version, "storage": dict(self.storage), "version_id": self.version_id}
+        return json.dumps(told | part)
 
     @classmethod
     def from_json(cls, text: str) -> Address:
@@ -52,7 +56,8 @@ class Address:
         try:
             known = json.loads(text)
             storage = tuple(sorted(dict(known.get("storage") or {}).items()))
-            return cls(str(known["uri"]), int(known["version"]), storage, str(known.get("version_id", "")))
+            identity, whole = str(known.get("version_id", "")), str(known.get("whole", ""))
+            return cls(str(known["uri"]), int(known["version"]), storage, identity, whole)
         except (ValueError, TypeError, KeyError):
             raise InvalidInput("Option address is not what Address.to_json gives.", argument="address") from None
 

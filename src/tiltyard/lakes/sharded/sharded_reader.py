@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from tiltyard.errors import UnsupportedFeature
+from tiltyard.errors import NotFound, UnsupportedFeature
 from tiltyard.lakes.lake_tables import LakeReader
 from tiltyard.lakes.sharded.pruning import shards_of
 from tiltyard.lakes.sharded.shard_check import check_sharded
@@ -38,6 +38,11 @@ INSTEAD: Final = {
     "versions": "Its versions are the lake's snapshots: lake.history().",
 }
 """By member: what does the same."""
+
+
+def identity_of(branch: str, table_id: str) -> str:
+    """What a sharded table is on one branch of a lake, as long as it is there."""
+    return f"{table_id}@{branch}"
 
 
 class _Refused:
@@ -82,6 +87,11 @@ class ShardedReading(Refusals, TableReader, ABC):
     @abstractmethod
     def sharding(self) -> Sharding:
         """How its rows are assigned to shards."""
+
+    @property
+    @abstractmethod
+    def _identity(self) -> str:
+        """The same on every handle of one branch of the lake, whatever name and shards the table has by now."""
 
     @abstractmethod
     def _reader(self, number: int) -> TableReader:
@@ -151,6 +161,14 @@ class ShardedReader(ShardedReading, LakeReader):
     def sharding(self) -> Sharding:
         """How its rows are assigned to shards."""
         return self._sharding
+
+    @property
+    def _identity(self) -> str:
+        snapshot, full = self._shards.snapshot, full_name(self.name)
+        head = snapshot._base.find(full)
+        if head is None:
+            raise NotFound(f"The sharded table {self.name!r} is not in the snapshot.", name=self.name)
+        return identity_of(snapshot.branch, head.id)
 
     @property
     def version(self) -> int:

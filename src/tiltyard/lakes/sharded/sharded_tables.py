@@ -17,7 +17,7 @@ from tiltyard.interfaces import Runtime
 from tiltyard.lakes.lake_tables import LakeReader, LakeTable, TransactionTable
 from tiltyard.lakes.sharded import shard_verbs
 from tiltyard.lakes.sharded.shard_verbs import Describes
-from tiltyard.lakes.sharded.sharded_reader import OpenShards, ShardedReader
+from tiltyard.lakes.sharded.sharded_reader import OpenShards, ShardedReader, identity_of
 from tiltyard.lakes.sharded.sharded_writer import ShardedVerbs
 from tiltyard.lakes.sharded.sharding import Sharding
 from tiltyard.lakes.table_names import full_name, shard_name, shown
@@ -63,6 +63,10 @@ class ShardedTransactionTable(ShardedVerbs, TransactionTable):
     def sharding(self) -> Sharding:
         """How its rows are assigned to shards."""
         return self._sharding
+
+    @property
+    def _identity(self) -> str:
+        return identity_of(self._transaction._branch, self._scope.table)
 
     @property
     def base(self) -> int:
@@ -148,6 +152,10 @@ class ShardedTable(ShardedVerbs, LakeTable):
     def version(self) -> int:
         """The snapshot it is at."""
         return self._made
+
+    @property
+    def _identity(self) -> str:
+        return identity_of(self._lake.branch, self._table_id)
 
     def refresh(self) -> Self:
         """Moves this handle to the latest snapshot."""

@@ -30,12 +30,15 @@ def data_frame(
     timestamp: datetime | str | None = None,
     options: Mapping[str, Any] | None = None,
     chosen: bool = False,
+    whole: str = "",
 ) -> DataFrame:
-    """The rows of a table through the data source, pinned at a version: the handle's, which may be one that was ``chosen``, or another."""
+    """The rows of a table through the data source, pinned at a version: the handle's, which may be one that was ``chosen``, or another.
+
+    Of a shard, ``whole`` says which table it is a part of."""
     if version is not None or timestamp is not None:
         table, chosen = _at(table, version, timestamp), True
     spark.dataSource.register(TiltyardSource)
-    address = Address.of(table)
+    address = Address.of(table, whole=whole)
     reader = spark.read.format(NAME).option("address", address.to_json())
     if chosen:  # rows of a version that somebody asked for may replace later ones
         reader = reader.option("version", address.version)

@@ -15,10 +15,10 @@ from typing import Any
 import tiltyard as ty
 from tiltyard.errors import ConflictError
 from tiltyard.spark.read.read_pins import pinned_at
-from tiltyard.spark.sharded_spark import shard_addresses
+from tiltyard.spark.sharded_spark import shard_addresses, whole_of
 from tiltyard.spark.sql_catalog.catalog_tables import target_of
 from tiltyard.spark.target import Address
-from tiltyard.spark.write.replaced_reads import scans_in, unknown_version
+from tiltyard.spark.write.replaced_reads import refuse_former_shards, scans_in, unknown_version
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,9 +48,14 @@ class SelfReads:
 
         Raises:
             ConflictError: it is not known which version one of them reads.
+            ExpectedVersionMismatch: one of them reads shards that the table has no more.
         """
         scans = [scan for scan in scans_in(query) if not scan.by_name and scan.is_latest]
-        places = {address.uri for address in shard_addresses(table())} if scans else set()
+        if not scans:
+            return self
+        handle = table()
+        places = {address.uri for address in shard_addresses(handle)}
+        refuse_former_shards(scans, whole_of(handle), places)
         found: list[Address | None] = []
         for scan in scans:
             for uri in scan.uris():
@@ -76,18 +81,19 @@ class SelfReads:
         """
         latest = {address.uri: address.version for address in addresses}
         for read in self.cached:
-            if read.version != latest.get(read.uri):
+            if read.version != (now := latest.get(read.uri)):
+                since = "and the table was resharded since" if now is None else f"and version {now} is the latest one now"
                 raise ConflictError(
-                    f"The statement reads cached rows of version {read.version}, and version {latest.get(read.uri)} is the latest one now.",
+                    f"The statement reads cached rows of version {read.version}, {since}.",
                     operation="Overwrite",
                     read_version=read.version,
                     advice="Uncache the table and run the statement again.",
                 )
         for made in self.fixed:
-            if made is not None and made.version != latest[made.uri]:
+            if made is not None and made.version != (now := latest.get(made.uri)):
+                since = "which was resharded since" if now is None else f"and version {now} is the latest"
                 raise ConflictError(
-                    f"The data frame was made at version {made.version} of the table it replaces, and version {latest[made.uri]} is the"
-                    " latest.",
+                    f"The data frame was made at version {made.version} of the table it replaces, {since}.",
                     operation="Overwrite",
                     read_version=made.version,
                     advice="Nothing was changed. Read the table again, and write again.",

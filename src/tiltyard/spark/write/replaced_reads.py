@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -196,26 +196,54 @@ def frame_replacing(df: DataFrame, table: ty.TableReader, *, told: bool = False)
     return (df if expected is None else fresh), expected
 
 
-def versions_replaced(df: DataFrame, tables: Sequence[ty.TableReader]) -> list[int | None]:
-    """The versions of several tables, at their latest ones, that a data frame reads whose rows replace them; as ``frame_replacing``.
+def versions_replaced(df: DataFrame, tables: Sequence[ty.TableReader], whole: str) -> list[int | None]:
+    """The versions of all shards of a table, at their latest ones, that a data frame reads whose rows replace them.
 
     Raises:
-        ConflictError: as there.
+        ConflictError: as ``frame_replacing``.
+        ExpectedVersionMismatch: it reads shards that the table has no more.
     """
     if getattr(df, "_jdf", None) is None:
+        refuse_former_shards(_scans_in_connect(df), whole, [table.uri for table in tables])
         return [_read_in_connect(df, table) for table in tables]
     from tiltyard.spark.read.optimizer_rule import rule_of
 
     fresh: Any = df.select("*")
     scans, follows = list(scans_in(fresh._jdf.queryExecution().withCachedData())), rule_of(df.sparkSession) is not None
+    refuse_former_shards(scans, whole, [Address.of(table).uri for table in tables])
     return [_version_read(scans, table, follows=follows) for table in tables]
+
+
+def refuse_former_shards(scans: Iterable[ScanFacts], whole: str, places: Collection[str]) -> None:
+    """Refuses rows of a sharded table that were read before it got other shards: what was committed there since, nobody compares.
+
+    Raises:
+        ExpectedVersionMismatch: there are such rows.
+    """
+    for scan in scans:
+        former = [read for read in scan.addresses() if whole and read.whole == whole and read.uri not in places] if scan.is_latest else []
+        if former:
+            raise ExpectedVersionMismatch(
+                "The rows were read before the table they replace was resharded.",
+                table="",
+                expected=former[0].version,
+                actual=0,
+                cause="replaced",
+                operation="Overwrite",
+                advice=_AGAIN,
+            )
+
+
+def _scans_in_connect(df: DataFrame) -> list[ScanFacts]:
+    """What a data frame of a Connect session reads through the data source."""
+    options = [(given, Options(given).text("address")) for given in _sources_read(df)]
+    # None of them follows its table: the server keeps the version that it found first.
+    return [ScanFacts({"options": given, "address": address}, cached=True, by_name=False) for given, address in options]
 
 
 def _read_in_connect(df: DataFrame, table: ty.TableReader) -> int | None:
     """The version that a data frame of a Connect session reads; None where it does not read the table."""
-    options = [(given, Options(given).text("address")) for given in _sources_read(df)]
-    # None of them follows its table: the server keeps the version that it found first.
-    scans = [ScanFacts({"options": given, "address": address}, cached=True, by_name=False) for given, address in options]
+    scans = _scans_in_connect(df)
     name = str(getattr(table, "name", "")).rpartition(".")[2].lower()
     try:
         found = _version_read(scans, table, follows=False)
