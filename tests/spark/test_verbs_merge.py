@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,8 @@ import tiltyard as ty
 from tests.support.commits import files_below
 from tests.support.proving import pick
 from tests.support.spark_tables import EVERYWHERE, SEED, content, rows, table
-from tiltyard.spark import SparkTable, Work
+from tiltyard.spark import SparkTable, Work, jobs
+from tiltyard.spark.jobs import scan_frame
 
 Step = Callable[[Any], Any]
 
@@ -194,6 +196,28 @@ def test_what_is_small_is_merged_without_spark_jobs(spark: SparkSession, tmp_pat
     grown = spark.range(200_000).selectExpr("id", "explode(array(1)) as n")
     assert SparkTable(spark, made, work).merge(grown).when_matched_update(["n"]).execute().rows["updated"] > 0
     assert told[-1] == "committing"
+
+
+@pytest.mark.parametrize("bound", [1 << 24, 2])
+def test_spark_knows_how_large_a_table_is_that_it_joins(
+    spark: SparkSession, tmp_path: Path, bound: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It sends what it takes for small to every executor, and a table of millions of rows does not fit there."""
+    monkeypatch.setattr(jobs, "_MOST_NUMBERS", bound)
+    made = ty.Table.create(tmp_path / "t", pa.table({"id": range(7)}), durability="os")
+    for first in (7, 500, 900):
+        made.append(pa.table({"id": range(first, min(first + 493, 1000))}))
+    rows = made.count_rows()
+    for parts in (1, 3, 4, 100):
+        frame = scan_frame(spark, made.distributed.scan_task(), made.schema, ["id"], Work(partitions=parts))
+        assert Counter(row.id for row in frame.collect()) == Counter(made.to_arrow()["id"].to_pylist())
+        joined = spark.range(10).join(frame, "id", "left")
+        spark.conf.set("spark.sql.autoBroadcastJoinThreshold", 7 * rows)
+        try:
+            broadcast = "BroadcastHashJoin" in str(joined._jdf.queryExecution().sparkPlan())
+        finally:
+            spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+        assert broadcast is (bound == 2), "with a low bound it has to guess again"
 
 
 def test_rows_keep_vectors_and_types_that_spark_does_not_know(spark: SparkSession, tmp_path: Path) -> None:

@@ -25,6 +25,9 @@ ROW_ID: Final = "_ty_id"
 
 _RESULT: Final = pa.schema([pa.field("result", pa.binary())])
 
+_MOST_NUMBERS: Final = 1 << 24
+"""Numbers that a task goes through at most to tell a size: some 20 ms."""
+
 Batches = Iterator[pa.RecordBatch]
 
 
@@ -54,9 +57,21 @@ def results(df: DataFrame, function: Callable[[Batches], Any]) -> list[Any]:
     return found
 
 
-def per_group(spark: SparkSession, groups: Sequence[Any]) -> DataFrame:
-    """One partition for each of some pieces of work; its one row is the number of the piece."""
-    return spark.range(0, len(groups), 1, max(len(groups), 1))
+def per_group(spark: SparkSession, groups: Sequence[Any], rows: int = 0) -> DataFrame:
+    """One partition for each of some pieces of work; its one row is the number of the piece.
+
+    Args:
+        spark: the session.
+        groups: the pieces.
+        rows: about how many rows come of all of them, where Spark is to know. It takes what is made of a few numbers for small, and would
+            send a large table to every executor for a join. So they are picked out of as many numbers as there are rows, up to a bound:
+            a filter leaves the size as it is.
+    """
+    count = max(len(groups), 1)
+    if rows <= count:
+        return spark.range(0, len(groups), 1, count)
+    each = min(-(-rows // count), _MOST_NUMBERS)
+    return spark.range(0, count * each, 1, count).where(f"id % {each} = 0").selectExpr(f"id div {each} AS id")
 
 
 def per_task(spark: SparkSession, tasks: Sequence[Any]) -> DataFrame:
@@ -112,7 +127,7 @@ def scan_frame(
 
     if not groups:
         return spark.createDataFrame([], told)
-    return per_group(spark, groups).mapInArrow(read_our_table, told)
+    return per_group(spark, groups, scan.rows).mapInArrow(read_our_table, told)
 
 
 _NAMES: Final = {"_rowaddr": ADDRESS, "_rowid": ROW_ID}

@@ -30,7 +30,7 @@ class KeyHashes:
         distinct: whether no two of our keys have one mark. Where some do, the keys may be equal or not, and ``pairs`` is of no use.
     """
 
-    __slots__ = ("_bits", "_in_order", "_lit", "_looks", "_rows", "distinct")
+    __slots__ = ("_bits", "_in_order", "_looks", "_marks", "_search", "distinct")
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
         self.distinct = False
@@ -40,23 +40,28 @@ class KeyHashes:
             self.distinct = not (self._in_order[1:] == self._in_order[:-1]).any()
             if self.distinct:
                 break
-        self._rows = np.argsort(marks) if self.distinct else _NONE
-        # A lamp for each of so many beginnings of a mark, eight or more a key: most marks from elsewhere find theirs dark.
+        self._marks = marks
         self._bits = np.uint64(64 - min(max(len(marks).bit_length() + 3, 12), 24))
-        self._lit = np.zeros(1 << (64 - int(self._bits)), np.bool_)
-        self._lit[(marks >> self._bits).view(np.int64)] = True
+        self._search: tuple[_Places, npt.NDArray[np.bool_]] | None = None
 
     def pairs(self, columns: Sequence[pa.Array]) -> tuple[_Places, _Places]:
         """Places of keys, types as ours, that have the mark of one of ours; and the row of that one. They need not be equal."""
+        if self._search is None:  # most keys are only told apart, and what a search needs takes longer than that
+            order = np.argsort(self._marks) if self.distinct else _NONE
+            # A lamp for each of so many beginnings of a mark, eight or more a key: most marks from elsewhere find theirs dark.
+            lamps = np.zeros(1 << (64 - int(self._bits)), np.bool_)
+            lamps[(self._marks >> self._bits).view(np.int64)] = True
+            self._search = order, lamps
+        rows, lit = self._search
         marks = _mixed(columns, self._looks)
-        left = np.flatnonzero(self._lit[(marks >> self._bits).view(np.int64)])
+        left = np.flatnonzero(lit[(marks >> self._bits).view(np.int64)])
         marks = marks[left]
         turn = np.argsort(marks)  # neighbours find theirs in memory that was just looked at
         marks = marks[turn]
         found = np.minimum(np.searchsorted(self._in_order, marks), max(len(self._in_order) - 1, 0))
         same = np.flatnonzero(self._in_order[found] == marks)
         same = same[np.argsort(turn[same])]
-        return left[turn[same]], self._rows[found[same]]
+        return left[turn[same]], rows[found[same]]
 
 
 _NONE: Final = np.empty(0, np.int64)

@@ -402,7 +402,7 @@ class PassingKeys:
     def _noted(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             # Copied: a column of a batch can keep all of its columns in memory.
-            self._parts.append(self.key.of(batch).take(pa.array(range(batch.num_rows), pa.int64())))
+            self._parts.append(self.key.of(batch).take(pa.array(np.arange(batch.num_rows))))
             yield batch
 
     def keys(self) -> pa.Table | None:
