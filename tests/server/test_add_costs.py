@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import threading
 import urllib.error
 import urllib.request
 import uuid
@@ -18,9 +19,13 @@ import pyarrow as pa
 import pytest
 from lance_namespace import (
     ConcurrentModificationError,
+    CreateNamespaceRequest,
     CreateTableVersionRequest,
     CreateTableVersionResponse,
+    DropNamespaceRequest,
     InvalidTableStateError,
+    NamespaceNotFoundError,
+    ServiceUnavailableError,
     TableNotFoundError,
 )
 
@@ -30,11 +35,14 @@ from tests.support.served import ARROW, ipc, served_here
 from tiltyard.catalog.process_queue import Patience
 from tiltyard.catalog.server_link import NOT_BEGUN
 from tiltyard.catalog.sqlite import Sqlite
+from tiltyard.errors import ContentionError
 from tiltyard.lakes.namespace import LakeNamespace
-from tiltyard.lakes.namespaces import namespace_versions
+from tiltyard.lakes.namespaces import declared_tables, namespace_versions
 from tiltyard.lakes.namespaces.namespace_versions import NotAtOnceError
 from tiltyard.server.at_once import LoopTime
 from tiltyard.server.lake_server import LakeServer
+from tiltyard.server.principals import Grant
+from tiltyard.server.tokens import create_token, principal_of
 from tiltyard.testing import CountingRecords
 
 
@@ -250,9 +258,10 @@ class Threads:
         return await self._real(work, prompt=prompt)
 
 
-def post(url: str, request: CreateTableVersionRequest) -> int:
+def post(url: str, request: CreateTableVersionRequest, token: str = "") -> int:
     body = request.model_dump_json(exclude_none=True).encode()
-    asked = urllib.request.Request(f"{url}/v1/table/t/version/create", body, {"content-type": "application/json"})
+    told = {"content-type": "application/json"} | ({"authorization": f"Bearer {token}"} if token else {})
+    asked = urllib.request.Request(f"{url}/v1/table/t/version/create", body, told)
     with urllib.request.urlopen(asked, timeout=60) as answer:
         return int(answer.status)
 
@@ -290,6 +299,26 @@ def test_a_server_answers_others_while_a_commit_waits_for_the_catalog(lake: ty.L
     assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
 
 
+def test_the_loop_asks_no_catalog_but_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look at a token in a database may take long, and nobody is served meanwhile."""
+    real, seen = principal_of, list[str]()
+
+    def looked(*given: Any) -> Any:
+        seen.append(threading.current_thread().name)
+        return real(*given)
+
+    monkeypatch.setattr("tiltyard.server.authentication.principal_of", looked)
+    with ty.Lake.open(tmp_path / "lake", catalog="manifest") as lake:
+        lake.create_table("t", pa.table({"id": [0]}))
+        with served_here(lake, required=True) as (url, door):
+            door._loop_time = LoopTime(lambda: 0.0)
+            token = create_token(lake, "ada", [Grant.parse("writer")])[0]
+            for number in (1, 2, 3):
+                assert post(url, stage(lake, number), token) == 200
+    assert len(seen) >= 3
+    assert all(name.startswith("tiltyard") for name in seen), seen
+
+
 # ---- a catalog that others hold for long ---------------------------------------------------------------------------------------------
 
 
@@ -322,3 +351,45 @@ def test_a_busy_catalog_is_no_conflict(lake: ty.Lake, monkeypatch: pytest.Monkey
         assert post(url, request) == insert() == 200
     assert sorted(lake.table("t").to_arrow()["id"].to_pylist()) == [0, 1, 2]
     assert lake.check().ok
+
+
+def busy(*_: Any) -> None:
+    raise ContentionError("The catalog was not written in 500 tries.", operation="catalog", attempts=500, seconds=10.0)
+
+
+def test_what_is_left_to_tidy_after_a_commit_fails_nobody(lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever has made a declared table is not told that nothing was committed, and what is left of the declaration declares nothing."""
+    monkeypatch.setattr(declared_tables, "forget_declared", busy)
+    rows, namespace = pa.table({"id": [1]}), LakeNamespace(lake)
+    lance.write_dataset(rows, namespace_client=namespace, table_id=["x"], mode="create")
+    with lake.transaction() as tx:
+        lance.write_dataset(rows, namespace_client=tx.namespace, table_id=["y"], mode="create")
+    assert lake.tables() == ["t", "x", "y"]
+    assert lake.table("x").to_arrow() == lake.table("y").to_arrow() == rows
+    lake.drop_table("x")
+    assert len(dict(lake.catalog.records.scan([declared_tables.DECLARED]))) == 2
+    assert "x" not in declared_tables.list_declared(lake, [])
+    monkeypatch.undo()
+    lance.write_dataset(rows, namespace_client=namespace, table_id=["x"], mode="create")
+    assert lake.table("x").to_arrow() == rows
+    assert lake.check().ok
+
+
+def test_a_namespace_whose_tables_are_gone_says_so(lake: ty.Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    namespace = LakeNamespace(lake)
+    namespace.create_namespace(CreateNamespaceRequest(id=["n"]))
+    lake.create_table("n.a", pa.table({"id": [1]}))
+    records, drop = lake.catalog.records, DropNamespaceRequest(id=["n"], behavior="Cascade")
+    real = records.transact
+
+    def transact(exclusive: Any, *given: Any) -> Any:
+        return busy() if any(key.startswith("namespace/") for key in exclusive) else real(exclusive, *given)
+
+    monkeypatch.setattr(records, "transact", transact)
+    with pytest.raises(ServiceUnavailableError, match=r"tables were dropped.*Drop it again"):
+        namespace.drop_namespace(drop)
+    assert lake.tables() == ["t"]
+    monkeypatch.undo()
+    namespace.drop_namespace(drop)
+    with pytest.raises(NamespaceNotFoundError):
+        namespace.drop_namespace(drop)

@@ -330,10 +330,12 @@ class LakeServer:
         """Publishes a version without a thread, if nobody has to wait for that; None where it was not done."""
         if self._in_flight > 1 or not self._loop_time.is_free():
             return None
-        began = time.monotonic()
+        began, namespace = time.monotonic(), self._namespace(exchange)
+        if not namespace.may_create_at_once(model):
+            return None  # a catalog that is no file of this machine is not even asked about the token here
         try:
             self._recheck(exchange)
-            return self._namespace(exchange).create_at_once(model)
+            return namespace.create_at_once(model)
         except NotAtOnceError:
             return None
         finally:

@@ -37,7 +37,7 @@ from lance_namespace import (
 
 from tiltyard.errors import StorageError
 from tiltyard.interfaces import ObjectStore
-from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, forget_declared
+from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, forget_made
 from tiltyard.lakes.namespaces.namespace_base import apart, typed
 from tiltyard.lakes.namespaces.namespace_batches import commit_parts
 from tiltyard.storage.local import ADVICE
@@ -206,7 +206,7 @@ def namespace_of(tx: LakeTransaction) -> CollectingNamespace:
 
     def at_end() -> None:
         for declared in made:
-            forget_declared(lake, declared)
+            forget_made(lake, declared)
         collecting.close(committed=True)
 
     tx._at_end = at_end

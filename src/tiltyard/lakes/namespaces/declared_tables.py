@@ -8,6 +8,7 @@ transaction, and the directory goes. The first version is decided like the creat
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, cast
 
@@ -18,6 +19,8 @@ from tiltyard.catalog.ledger import maker_of
 from tiltyard.catalog.marks import remove_owner, write_owner
 from tiltyard.catalog.publishing import AbortedError, StaleError
 from tiltyard.catalog.records import Body, Found, Writes
+from tiltyard.catalog.value_codec import transaction_key
+from tiltyard.errors import ContentionError, StorageError
 from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.table_names import JOINT, directory_of, refuse_reserved, shown
@@ -83,7 +86,9 @@ def find_declared(lake: Lake, full: str) -> DeclaredTable | None:
 def list_declared(lake: Lake, parts: Iterable[str]) -> list[str]:
     """Full names of declared tables right in a namespace."""
     start = declared_key(lake.branch, "".join(part + JOINT for part in parts))
-    names = [key.removeprefix(declared_key(lake.branch, "")) for key, _ in lake.catalog.records.scan([start])]
+    found = {key: transaction_key(str(body["transaction"])) for key, body in lake.catalog.records.scan([start])}
+    decided = lake.catalog.records.get(found.values()) if found else {}
+    names = [key.removeprefix(declared_key(lake.branch, "")) for key, transaction in found.items() if transaction not in decided]
     return [name for name in names if JOINT not in name[len(start) - len(declared_key(lake.branch, "")) :]]
 
 
@@ -168,9 +173,16 @@ def make_declared(lake: Lake, declared: DeclaredTable, version: int, data: bytes
         raise ConcurrentModificationError(f"Version 1 of {shown(declared.name)} is taken.")
     store.finish()
     note_names(lake, lake.branch, done.snapshot, declared.transaction)
-    forget_declared(lake, declared)
+    forget_made(lake, declared)
     head = lake.view().find(declared.name)
     return declared.head if head is None else head
+
+
+def forget_made(lake: Lake, declared: DeclaredTable) -> None:
+    """Removes the record of a declaration whose table was just made. If that fails the table is there, and nobody takes the record for more
+    than it is: its transaction is decided."""
+    with suppress(ContentionError, StorageError):
+        forget_declared(lake, declared)
 
 
 def forget_declared(lake: Lake, declared: DeclaredTable) -> None:

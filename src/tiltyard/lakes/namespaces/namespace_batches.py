@@ -38,7 +38,7 @@ from tiltyard.catalog.ledger import maker_of
 from tiltyard.errors import CorruptTable, ExpectedVersionMismatch, HistoryUnavailable, NotFound, StorageError
 from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file
 from tiltyard.format.names import Scheme
-from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, forget_declared
+from tiltyard.lakes.namespaces.declared_tables import DeclaredTable, find_declared, forget_made
 from tiltyard.lakes.namespaces.namespace_base import typed
 from tiltyard.lakes.namespaces.namespace_versions import VersionOperations, read_staged, refuse_elsewhere, staged_path
 from tiltyard.lakes.refusals import RefusedTable
@@ -184,7 +184,7 @@ class BatchOperations(VersionOperations):
 
     def _clean(self, part: BatchPart) -> None:
         if part.declared is not None:
-            forget_declared(self._lake, part.declared)
+            forget_made(self._lake, part.declared)
         head = self._lake.view().find(full_name(part.name))
         if head is not None:
             with suppress(StorageError):

@@ -34,6 +34,7 @@ from lance_namespace import (
     RegisterTableResponse,
     RenameTableRequest,
     RenameTableResponse,
+    ServiceUnavailableError,
     TableExistsRequest,
     TableExistsResponse,
     TableNotFoundError,
@@ -45,7 +46,7 @@ from lance_namespace_urllib3_client.models.table_basic_stats import TableBasicSt
 
 from tiltyard.catalog.lake_values import MAIN
 from tiltyard.catalog.records import Body, Found, Writes
-from tiltyard.errors import InvalidInput, NotFound
+from tiltyard.errors import ContentionError, InvalidInput, NotFound
 from tiltyard.format.names import Scheme
 from tiltyard.format.schema import arrow_from_fields
 from tiltyard.lakes.namespaces.arrow_json import schema_to_json
@@ -98,7 +99,12 @@ class TableOperations(VersionOperations):
         if inside:
             lake.run(lambda tx: _drop_all(tx, inside))
         gone = [self._namespace_key(parts), *below]
-        lake.catalog.records.transact(gone, [], lambda found: Writes(None, delete=[key for key in gone if key in found]))
+        try:
+            lake.catalog.records.transact(gone, [], lambda found: Writes(None, delete=[key for key in gone if key in found]))
+        except ContentionError as error:
+            if not inside:
+                raise
+            raise ServiceUnavailableError(f"The tables were dropped, the namespace was not yet: {error} Drop it again.") from error
         return DropNamespaceResponse()
 
     def list_namespaces(self, request: ListNamespacesRequest) -> ListNamespacesResponse:

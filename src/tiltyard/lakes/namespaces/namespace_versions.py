@@ -135,18 +135,25 @@ class VersionOperations(NamespaceBase):
         refuse_elsewhere(request.manifest_path, head.location)
         return self._next_version(head, request, staged)
 
+    def may_create_at_once(self, request: CreateTableVersionRequest) -> bool:
+        """Whether ``create_at_once`` may do it, as far as that can be told without a look at anything."""
+        lake = self._writable()
+        if not isinstance(lake.catalog.records, SqlRecords) or not lake.catalog.records.is_file:
+            return False
+        if request.branch not in (None, MAIN) or lake.branch != MAIN:
+            return False
+        known = self._known.before(full_name(self._name(request.id)), request.version)
+        return known is not None and is_within(request.manifest_path, known.location)
+
     def create_at_once(self, request: CreateTableVersionRequest) -> CreateTableVersionResponse:
         """``create_table_version`` for a caller that may not wait: without a look at the catalog beforehand, and for nobody's lock.
 
         Raises:
             NotAtOnceError: it cannot be done that way. Nothing was done, and the version is where the client staged it.
         """
-        full, lake = full_name(self._name(request.id)), self._writable()
-        records, staged = lake.catalog.records, staged_path(request.manifest_path)
-        if not isinstance(records, SqlRecords) or not records.is_file or request.branch not in (None, MAIN) or lake.branch != MAIN:
-            raise NotAtOnceError
-        known = self._known.before(full, request.version)
-        if known is None or not is_within(request.manifest_path, known.location):
+        full, records = full_name(self._name(request.id)), self._writable().catalog.records
+        known, staged = self._known.before(full, request.version), staged_path(request.manifest_path)
+        if known is None or not isinstance(records, SqlRecords) or not self.may_create_at_once(request):
             raise NotAtOnceError
         try:
             with records.hurried():
