@@ -72,6 +72,31 @@ def test_which_python_is_named(elsewhere: Path, options: dict[str, str], expecte
     assert "PYSPARK_PYTHON" not in os.environ
 
 
+@pytest.mark.parametrize(
+    ("defaults", "arguments", "environment", "expected"),
+    [
+        ("spark.master   yarn\n", "", "", None),
+        ("# spark.master yarn\nspark.master=local[4]\n", "", "", sys.executable),
+        ("spark.master local\nspark.master spark://there:7077\n", "", "", None),
+        ("", "--master yarn pyspark-shell", "", None),
+        ("spark.master yarn", "--master=local[2] pyspark-shell", "", sys.executable),
+        ("", "", "k8s://there", None),
+        ("spark.master local", "", "yarn", sys.executable),
+        ("", "", "", sys.executable),
+    ],
+)
+def test_a_master_that_the_options_do_not_name(
+    elsewhere: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defaults: str, arguments: str, environment: str, expected: str | None
+) -> None:
+    """Spark finds it in arguments, its file of defaults and the environment; on a cluster nobody's path is named."""
+    (tmp_path / "spark-defaults.conf").write_text(defaults)
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    for name, value in (("PYSPARK_SUBMIT_ARGS", arguments), ("MASTER", environment)):
+        monkeypatch.setenv(name, value) if value else monkeypatch.delenv(name, raising=False)
+    name_python({})
+    assert os.environ.get("PYSPARK_DRIVER_PYTHON") == expected
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_python_that_somebody_named_stays(elsewhere: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     monkeypatch.setenv(name, "/their/python")

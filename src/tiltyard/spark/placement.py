@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+import pyspark
 
 from tiltyard.errors import InvalidInput
 from tiltyard.spark.convert import batch_converter
@@ -88,8 +89,23 @@ def name_python(options: Mapping[str, Any]) -> None:
     found = shutil.which("python3")
     if not chosen and found is not None and Path(found).parent == Path(sys.executable).parent:
         return
-    if str(options.get("spark.master", "local")).startswith("local"):
+    if _master(options).startswith("local"):
         os.environ["PYSPARK_DRIVER_PYTHON"] = str(chosen or sys.executable)
+
+
+def _master(options: Mapping[str, Any]) -> str:
+    """Where a session that is to be built will work, as Spark finds out: options, arguments, the file of defaults, the environment."""
+    named = options.get("spark.master")
+    if named:
+        return str(named)
+    arguments = os.environ.get("PYSPARK_SUBMIT_ARGS", "").replace("=", " ").split()
+    if "--master" in arguments:
+        return " ".join(arguments[arguments.index("--master") + 1 :][:1])
+    home = os.environ.get("SPARK_HOME") or str(Path(pyspark.__file__).parent)
+    defaults = Path(os.environ.get("SPARK_CONF_DIR") or f"{home}/conf") / "spark-defaults.conf"
+    lines = defaults.read_text(errors="replace").splitlines() if defaults.is_file() else []
+    stated = [words[1] for line in lines if len(words := line.replace("=", " ").split()) > 1 and words[0] == "spark.master"]
+    return stated[-1] if stated else os.environ.get("MASTER", "local")
 
 
 def estimated_bytes(df: DataFrame) -> int:
