@@ -59,6 +59,8 @@ def set_aside_torn(work: Reconstruction, lake: Lake) -> None:
     While such a file stands there, nobody can read the table or commit the next version.
     """
     for (location, branch), line in work.lines.items():
+        if not line.torn:
+            continue
         store = lake.plain_access_of(TableHead("", "", location, 0, 0)).on_branch(branch).store
         torn: dict[str, bytes] = {}
         for path in line.torn:
