@@ -85,6 +85,15 @@ def test_rows_are_counted_without_decoding(decoded: list[bytes]) -> None:
     assert (grown.physical_rows(), grown.live_rows()) == (35, 30)
 
 
+def test_who_looks_in_passing_leaves_bytes(decoded: list[bytes]) -> None:
+    values = [fragment(0), fragment(1, 20, deleted=5), fragment(2, 1)]
+    made = read_list(values[:2]).appended(values[2:])
+    assert list(made.in_passing()) == list(made.in_passing()) == values
+    assert len(decoded) == 4, "twice the two that are bytes: none was kept"
+    assert made.row_counts() == [(one.id, one.physical_rows, one.live_rows) for one in values]
+    assert len(decoded) == 4
+
+
 def test_appending_remembers_where_it_came_from() -> None:
     base = read_list([fragment(0)])
     added = [fragment(1), fragment(2)]

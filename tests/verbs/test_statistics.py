@@ -15,8 +15,10 @@ import pytest
 import tiltyard as ty
 from tests.support.proving import pick
 from tests.support.random_columns import KINDS, condition, rows
+from tiltyard.format import fragments
 from tiltyard.format.schema import fields_from_arrow
 from tiltyard.format.statistics import ColumnStatistics, FileStatistics, cut, decode_statistics, encode_statistics
+from tiltyard.format.values import DataFragment
 from tiltyard.verbs.statistics import fragment_pruning, gather_statistics
 from tiltyard.verbs.statistics.analyze import analyze_table, table_statistics
 from tiltyard.verbs.statistics.bounded_conditions import AnyAnswer, understood
@@ -468,3 +470,44 @@ def test_a_table_of_very_many_columns_is_asked_for_their_names_once() -> None:
     counted = gather_statistics.counted_columns(cast(pa.Schema, asked), fields, "2.1")
     assert [column.name for column in counted] == schema.names[: gather_statistics.MOST_COLUMNS]
     assert (asked.names_of, asked.fields_of) == (1, gather_statistics.MOST_COLUMNS)
+
+
+# ---- what it costs to look -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The fragments that were turned into values."""
+    seen: list[bytes] = []
+    real = fragments.decode_fragment
+
+    def spy(data: bytes, source: str) -> DataFragment:
+        seen.append(data)
+        return real(data, source)
+
+    monkeypatch.setattr(fragments, "decode_fragment", spy)
+    return seen
+
+
+def test_where_nothing_is_known_no_fragment_is_looked_at(tmp_path: Path, decoded: list[bytes]) -> None:
+    for first in (0, 100, 200, 300):
+        lance.write_dataset(numbers(first), str(tmp_path), mode="append" if first else "create")
+    table = ty.Table.open(tmp_path, durability="os")
+    assert kept(table, "id = 105") is None
+    assert [(one.id, one.rows, one.live, one.columns) for one in fragment_statistics(table._access, table._file.manifest)] == [
+        (number, 10, 10, {}) for number in range(4)
+    ]
+    assert decoded == []
+    assert table.delete("id = 105").rows["deleted"] == 1
+    assert len(decoded) == 1, "only the one that is deleted from"
+    decoded.clear()
+    table.maintenance.analyze()
+    assert kept(ty.Table.open(tmp_path), "id = 106") == [1], "what somebody found out since is found"
+    assert kept(table, "id = 106") == [1]
+
+
+def test_a_look_keeps_no_fragment(tmp_path: Path, decoded: list[bytes]) -> None:
+    four(tmp_path)
+    table = ty.Table.open(tmp_path, durability="os")
+    assert kept(table, "id = 105") == kept(table, "id = 105") == [1]
+    assert len(decoded) == 8, "nothing was kept of the first look"

@@ -96,6 +96,15 @@ class FragmentList(Sequence[DataFragment]):
         for position, item in enumerate(self._records()):
             yield self._own(position) if isinstance(item, bytes) else item
 
+    def in_passing(self) -> Iterator[DataFragment]:
+        """Each decoded and not kept: who looks at all of very many once leaves no values behind, and they stay the bytes that they were."""
+        for item in self._flat():
+            yield decode_fragment(item, self._source) if isinstance(item, bytes) else item
+
+    def row_counts(self) -> list[tuple[int, int, int]]:
+        """Id, rows and live rows of each; nothing else is decoded."""
+        return [(found.id, found.physical_rows, found.physical_rows - found.deletion_file.num_deleted_rows) for found in self._summaries()]
+
     @overload
     def __getitem__(self, index: int) -> DataFragment: ...
 
@@ -182,7 +191,7 @@ class FragmentList(Sequence[DataFragment]):
         return sum(fragment.physical_rows for fragment in self._summaries())
 
     def live_rows(self) -> int:
-        return sum(fragment.physical_rows - fragment.deletion_file.num_deleted_rows for fragment in self._summaries())
+        return sum(live for _, _, live in self.row_counts())
 
     def with_deletions(self) -> list[DataFragment]:
         """Those that name a deletion file; only they are decoded."""

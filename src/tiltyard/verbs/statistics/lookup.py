@@ -73,27 +73,41 @@ def fragment_statistics(
         fragments: the fragments; all of the version without.
     """
     fields = countable(manifest.fields, names)
-    every = list(manifest.fragments if fragments is None else fragments)
-    places = {fragment.id: {number: column_file(fragment, number) for number in fields} for fragment in every}
-    files = {place[0].path: place[0] for found in places.values() for place in found.values() if place is not None}
+    if fragments is None and not (fields and _anything_known(access, manifest)):
+        return [FragmentStatistics(*counts, columns={}) for counts in manifest.fragments.row_counts()]
+    every = [
+        ((fragment.id, fragment.physical_rows, fragment.live_rows), {number: column_file(fragment, number) for number in fields})
+        for fragment in (manifest.fragments.in_passing() if fragments is None else fragments)
+    ]
+    files = {place[0].path: place[0] for _, places in every for place in places.values() if place is not None}
     known = _known_files(access, manifest, files)
     told = []
-    for fragment in every:
+    for counts, places in every:
         columns: dict[str, ColumnStatistics] = {}
-        for number, place in places[fragment.id].items():
+        for number, place in places.items():
             found = None if place is None else known.get(place[0].path)
-            if place is None or found is None or found.rows != fragment.physical_rows:
+            if place is None or found is None or found.rows != counts[1]:
                 continue
             column = found.columns.get(place[1])
             if column is not None and column.type == fields[number].logical_type and column.nulls <= found.rows:
                 columns[fields[number].name] = column
-        told.append(FragmentStatistics(fragment.id, fragment.physical_rows, fragment.live_rows, columns))
+        told.append(FragmentStatistics(*counts, columns))
     return told
+
+
+def _anything_known(access: TableAccess, manifest: Manifest) -> bool:
+    """Whether there may be statistics of any file: where there are none, nobody need look at a hundred thousand fragments."""
+    return bool(manifest.base_paths) or records_of(access, "").any(_version(manifest))
+
+
+def _version(manifest: Manifest) -> str:
+    """For which version the records are listed once."""
+    return f"{manifest.version} {manifest.timestamp_ns}"
 
 
 def _known_files(access: TableAccess, manifest: Manifest, files: Mapping[str, DataFile]) -> dict[str, FileStatistics]:
     """What is told of files, here and in the bases they lie in; nothing of one whose size is another."""
-    version = f"{manifest.version} {manifest.timestamp_ns}"
+    version = _version(manifest)
     found = records_of(access, "").find(list(files), version)
     for base in manifest.base_paths:
         missing = [name for name, file in files.items() if file.base_id == base.id and name not in found]

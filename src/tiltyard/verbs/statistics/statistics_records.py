@@ -46,12 +46,23 @@ class StatisticsRecords:
             version: whose files they are: for one version the directory is listed once.
         """
         with self._lock:
-            if version not in self._looked and any(name not in self._known for name in names):
-                self._looked.add(version)
-                for path, files in read_records(self._store, self._read):
-                    self._read.add(path)
-                    join_into(self._known, files or {})
+            if any(name not in self._known for name in names):
+                self._look(version)
             return {name: self._known[name] for name in names if name in self._known}
+
+    def any(self, version: str) -> bool:
+        """Whether there are statistics of any file; as for ``find``, the directory is listed once for a version."""
+        with self._lock:
+            if not self._known:
+                self._look(version)
+            return bool(self._known)
+
+    def _look(self, version: str) -> None:
+        if version not in self._looked:
+            self._looked.add(version)
+            for path, files in read_records(self._store, self._read):
+                self._read.add(path)
+                join_into(self._known, files or {})
 
     def forget(self) -> None:
         """Has the records read again: there are better ones."""
