@@ -8,7 +8,7 @@ A request goes down this list, and its answer back up:
 - ``at_once``: when a commit needs no thread.
 - ``routes``: every operation with its path, request and role, as data. ``wire``: requests as models, models and errors as answers.
 - ``openapi``: the routes as an OpenAPI document, at ``/openapi.json``.
-- ``catalog_door``: the catalog for lakes that are opened by the address of a server.
+- ``catalog_door``: the catalog for lakes that are opened by the address of a server. ``written_records``: what they may write there.
 - ``commit_offers``: commits that the server makes for these lakes, those who wait in one version.
 - ``authentication``: who asks, by a token or a JWT. ``tokens``: tokens in the catalog. ``principals``: roles by names of tables.
 - ``vending``: which storage options a client is told. ``sts``: credentials that end by themselves, from an S3 store.
