@@ -207,5 +207,5 @@ def cases(scale: float) -> list[Case]:
         Case("feed-in-place", f"feed of {feed} rows updated in place", "in place", feed, *updates),
         Case("feed-inserts", f"feed of {fresh} inserts", "inserted", fresh, _our_feed, partial(_stock_feed, inserted=True)),
         Case("delete-half", f"delete half of {rows} rows", "rows", rows, *_deleting("id % 2 = 0")),
-        Case("update-wide", f"update a row, {columns} columns", "wide", columns, *_updating({"c7": "c7 + 1"}, "id < 100")),
+        Case("update-wide", f"update 100 of 1000 rows, {columns} columns", "wide", columns, *_updating({"c7": "c7 + 1"}, "id < 100")),
     ]

@@ -11,6 +11,7 @@ import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from html import escape
+from itertools import dropwhile, takewhile
 from pathlib import Path
 from typing import Final
 
@@ -45,8 +46,9 @@ class Bar:
 
 def bars(page: str, heading: str) -> list[Bar]:
     """The ratios of the first table below a heading."""
-    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
-    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in section.splitlines() if line.startswith("|")]
+    section = page.partition(f"\n## {heading}\n")[2].partition("\n## ")[0].splitlines()
+    table = takewhile(lambda line: line.startswith("|"), dropwhile(lambda line: not line.startswith("|"), section))
+    rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in table]
     if len(rows) < 3:
         raise SystemExit(f"{PAGE.name}: no table below {heading!r}")
     header, lines = rows[0], rows[2:]
