@@ -36,10 +36,12 @@ def worker(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.fixture
-def connection() -> Iterator[tuple[socket.socket, socket.socket]]:
+def connection(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[socket.socket, socket.socket]]:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as mine:
         theirs, _ = server.accept()
         with theirs:
+            # A worker of Spark has a few descriptors; this process has those of all tests before.
+            monkeypatch.setattr(worker_process, "_HIGHEST", 1 + max(mine.fileno(), theirs.fileno()))
             yield mine, theirs
 
 
