@@ -10,6 +10,7 @@ from typing import Any as _Any
 
 from tiltyard import conflicts, distributed, errors, locks, merges, metrics, ops, outcomes, telemetry
 from tiltyard.batching.batch_writer import BatchWriter, Receipt
+from tiltyard.catalog.lake_values import LakeCommit
 from tiltyard.errors import (
     AlreadyCommitted,
     AlreadyExists,
@@ -39,7 +40,6 @@ from tiltyard.lake import Lake
 from tiltyard.lakes.branches.lake_refs import LakeBranch, LakeTag
 from tiltyard.lakes.check_catalog import LakeCheckReport, LakeProblem
 from tiltyard.lakes.cleanup.lake_cleanup import LakeCleanupReport
-from tiltyard.lakes.commit_transaction import LakeCommit
 from tiltyard.lakes.lake_clone import LakeClone
 from tiltyard.lakes.lake_snapshot import LakeSnapshot
 from tiltyard.lakes.lake_tables import LakeReader, LakeTable, TransactionTable

@@ -319,7 +319,8 @@ class Catalog:
             return
         at = snapshot_key(pending.lake_branch, int(done["snapshot"]))
         others = [transaction_key(member) for member in done.get(MEMBERS, ())]
-        gone = [pending.key, mine, *others, *([idempotency_key(done["key"])] if "key" in done else [])]
+        decided = [done, *self.records.get(others).values()] if others else [done]
+        gone = [pending.key, mine, *others, *(idempotency_key(body["key"]) for body in decided if "key" in body)]
         heads = [key for key, _ in self.records.scan([TABLES]) if key.endswith(f"/{pending.table}")]
 
         def decide(found: Found) -> Writes[None]:

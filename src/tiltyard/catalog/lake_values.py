@@ -176,12 +176,19 @@ class SnapshotMember:
     Attributes:
         transaction: its id, for ``Lake.outcome``.
         author, message, properties: as its writer gave them.
+        tables: of a transaction over any number of tables, in a batch: the ids of those that it wrote to; none for a single verb.
+        isolation, base: of such a one, how it was checked, and the snapshot that it was built on.
+        key: its idempotency key, on its way into a batch; the record of the transaction keeps it.
     """
 
     transaction: str
     author: str = ""
     message: str = ""
     properties: Mapping[str, str] = field(default_factory=dict)
+    tables: tuple[str, ...] = ()
+    isolation: Isolation = "snapshot"
+    base: int = 0
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +207,7 @@ class Snapshot:
         voided: a foreign writer took the version first, so that this step changed nothing.
         unknown: what it did is not known, since the catalog that had it was lost; the tables cannot be read as of this snapshot.
         line: id of the line of history; empty in records of earlier releases.
-        members: other commits that waited for the same table and are in the same version.
+        members: commits of others that are in it: single verbs in one version, or the transactions of a batch.
     """
 
     id: int
@@ -260,7 +267,7 @@ class Publication:
         names: the snapshot that must still be the last one to have changed a name; None where that does not matter.
         blind: whether it rests on nothing that it was told: the names that it takes must be free, and may have been in use since its base.
         noted: whether it only notes what the tables' files say has happened, so that no rule about who may write concerns it.
-        members: other commits that are in its version.
+        members: commits of others that are in its version; of a batch all transactions that it is made of.
         data: its one version as base64, for the record of what is unfinished: so it is flushed with the decision, and by nothing else.
     """
 
@@ -281,6 +288,29 @@ class Publication:
     noted: bool = False
     members: tuple[SnapshotMember, ...] = ()
     data: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LakeCommit:
+    """What became of a transaction.
+
+    Attributes:
+        snapshot: the snapshot it made; the latest one if it changed nothing.
+        transaction_id: for ``Lake.outcome``.
+        tables: the version of each table that it wrote to.
+        attempts: how many times it was published; more than one if others committed first.
+        rebased: tables whose writes were rebased, with the versions they were rebased over.
+        replayed: whether a transaction with the same idempotency key had been committed before; then nothing was written now.
+        seconds: how long publishing took.
+    """
+
+    snapshot: int
+    transaction_id: str
+    tables: Mapping[str, int]
+    attempts: int = 1
+    rebased: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    replayed: bool = False
+    seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

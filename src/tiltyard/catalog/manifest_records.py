@@ -21,7 +21,7 @@ from tiltyard.catalog.manifest_publish import publish_rows
 from tiltyard.catalog.manifest_rows import GONE, HEAD, Row, access_of, by_key, head_row, row_of, table_of
 from tiltyard.catalog.process_queue import Patience
 from tiltyard.catalog.record_codec import check_keys
-from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes
+from tiltyard.catalog.records import Body, Decide, Found, Offering, Ticket, Writes
 from tiltyard.catalog.tickets import FileTickets, NoTicket
 from tiltyard.errors import (
     AlreadyExists,
@@ -125,6 +125,10 @@ class ManifestRecords:
 
     def ticket(self, names: Collection[str], longest: float) -> Ticket:
         return NoTicket() if self._tickets is None else self._tickets.take(names, longest)
+
+    def ticket_for(self, names: Collection[str], longest: float, who: Offering) -> Ticket:
+        """A ticket for somebody who makes an offer; in an object store there are none."""
+        return NoTicket() if self._tickets is None else self._tickets.take(names, longest, who)
 
     def close(self) -> None:
         self._mirror = RowMirror(self._access)

@@ -92,8 +92,7 @@ def locks(publication: Publication) -> tuple[list[str], list[str]]:
     for change in publication.changes:
         exclusive.append(table_key(branch, change.table))
         exclusive += [key for name in change.names for key in (name_key(branch, name), freed_key(branch, name))]
-    if publication.key is not None:
-        exclusive.append(idempotency_key(publication.key))
+    exclusive += [idempotency_key(key) for key in _keys(publication).values()]
     written = set(exclusive)
     looked_at = [*(table_key(branch, read.table) for read in publication.reads), *(name_key(branch, name) for name in publication.absent)]
     shared = [key for key in looked_at if key not in written]
@@ -152,8 +151,8 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
         **_outcomes(publication, {"state": COMMITTED, "snapshot": snapshot.id, "branch": publication.branch, "line": line, "at": at}),
         snapshot_key(publication.branch, snapshot.id): {**snapshot_to_body(snapshot), BEFORE: replaced},
     }
-    if publication.key is not None:
-        put[idempotency_key(publication.key)] = {"transaction": publication.transaction, "snapshot": snapshot.id}
+    for transaction, key in _keys(publication).items():
+        put[idempotency_key(key)] = {"transaction": transaction, "snapshot": snapshot.id}
     delete: list[str] = []
     for change in publication.changes:
         was = _apply(change, replace(publication, line=line), snapshot.id, found, put, delete)
@@ -163,26 +162,40 @@ def decide(publication: Publication, found: Found, now: datetime, passed: Collec
 
 
 def _guard_members(publication: Publication, found: Found, tip: Body) -> None:
-    """Leaves out members that were decided before, or whose authors the rule of the branch does not let write.
+    """Leaves out members that were decided before, they or others with their key; that are older than what is remembered; or whose
+    authors the rule of the branch does not let write.
 
     Raises:
         MembersError: there are some; each meets by itself what is in its way.
     """
     rule = protection_in(tip)
     writers = None if rule is None or publication.noted else rule.writers
-    members = publication.members
+    members, expired = publication.members, int(tip.get("expired", 0))
     decided = [member.transaction for member in members if transaction_key(member.transaction) in found]
     refused = [member.transaction for member in members if writers is not None and member.author not in writers]
+    # Of a single verb its version tells whether it was committed before.
+    refused += [member.transaction for member in members if member.tables and member.base < expired and not publication.noted]
+    keys: set[str] = set()
+    for transaction, key in _keys(publication).items():
+        if transaction != publication.transaction and (key in keys or idempotency_key(key) in found):
+            decided.append(transaction)
+        keys.add(key)
     if decided or refused:
         raise MembersError(dict.fromkeys((*decided, *refused)))
+
+
+def _keys(publication: Publication) -> dict[str, str]:
+    """The idempotency keys of all transactions that it commits, by their ids."""
+    mine = {} if publication.key is None else {publication.transaction: publication.key}
+    return {**mine, **{member.transaction: member.key for member in publication.members if member.key is not None}}
 
 
 def _outcomes(publication: Publication, done: Body) -> dict[str, Body]:
     """The records of all transactions that it commits, for whoever asks what became of one."""
     mine, others = publication.transaction, [member.transaction for member in publication.members]
-    key = {} if publication.key is None else {"key": publication.key}
-    own = {**done, **key, **({MEMBERS: others} if others else {})}
-    return {transaction_key(mine): own, **{transaction_key(member): {**done, LEADER: mine} for member in others}}
+    keys = {transaction: {"key": key} for transaction, key in _keys(publication).items()}
+    own = {**done, **keys.get(mine, {}), **({MEMBERS: others} if others else {})}
+    return {transaction_key(mine): own, **{transaction_key(member): {**done, **keys.get(member, {}), LEADER: mine} for member in others}}
 
 
 def _tells_by_itself(publication: Publication) -> bool:

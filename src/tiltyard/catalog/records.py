@@ -92,6 +92,35 @@ class Ticket(Protocol):
         """Lets the next one go on. Giving it back twice does no harm."""
 
 
+class Offering(Protocol):
+    """Somebody who waits for a ticket, and whom those ahead may spare the wait; see ``catalog/batch_offers``."""
+
+    def offer(self) -> bytes:
+        """What those ahead may do for us; nothing where there is nothing that they can do. Asked once somebody is ahead."""
+
+    def is_done(self) -> bool:
+        """Whether it was done, asked when somebody says so. Then nobody waits any longer."""
+
+
+@runtime_checkable
+class ShowsOffers(Protocol):
+    """A ticket whose owner sees what others offer who wait behind."""
+
+    def offers(self) -> Sequence[tuple[str, bytes]]:
+        """What those behind us offer who are alive, in the order in which they came, each under a name for ``tell``."""
+
+    def tell(self, names: Collection[str]) -> None:
+        """Has some of them look whether it was done."""
+
+
+@runtime_checkable
+class TakesOffers(Protocol):
+    """Records whose tickets show offers."""
+
+    def ticket_for(self, names: Collection[str], longest: float, who: Offering) -> Ticket:
+        """The same as ``GivesTickets.ticket``, for somebody who makes an offer while it waits."""
+
+
 @runtime_checkable
 class GivesTickets(Protocol):
     """Records whose users can wait for each other, in the order in which they came."""

@@ -17,7 +17,7 @@ from tiltyard.catalog.database import Database, Failure, Trouble
 from tiltyard.catalog.migrations import RECORDS, is_current, migrate
 from tiltyard.catalog.process_queue import ProcessQueue
 from tiltyard.catalog.record_codec import check_keys, decode_all, encode_all, prefix_ranges
-from tiltyard.catalog.records import Body, Decide, Found, Ticket, Writes
+from tiltyard.catalog.records import Body, Decide, Found, Offering, Ticket, Writes
 from tiltyard.errors import ContentionError, StorageError
 from tiltyard.interfaces import Runtime, system_runtime
 
@@ -126,6 +126,11 @@ class SqlRecords:
 
     def ticket(self, names: Collection[str], longest: float) -> Ticket:
         return self._database.ticket(self._here().engine, names, longest)
+
+    def ticket_for(self, names: Collection[str], longest: float, who: Offering) -> Ticket:
+        """A ticket for somebody who makes an offer, where tickets of the database show offers; elsewhere it waits for its turn."""
+        take: Callable[[Collection[str], float, Offering], Ticket] | None = getattr(self._database, "ticket_for", None)
+        return self.ticket(names, longest) if take is None else take(names, longest, who)
 
     def give_space_back(self) -> int:
         """For a database that keeps the room of deleted records to itself."""

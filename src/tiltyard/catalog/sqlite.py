@@ -14,7 +14,7 @@ from sqlalchemy.pool import QueuePool
 
 from tiltyard.catalog.database import Failure, Trouble
 from tiltyard.catalog.process_queue import Patience
-from tiltyard.catalog.records import Ticket
+from tiltyard.catalog.records import Offering, Ticket
 from tiltyard.catalog.tickets import FileTickets
 from tiltyard.errors import InvalidInput, StorageError
 from tiltyard.storage.files import storage_error, sync_parent
@@ -91,6 +91,10 @@ class Sqlite:
 
     def ticket(self, engine: Engine, names: Collection[str], longest: float) -> Ticket:
         return self._tickets.take(names, longest)
+
+    def ticket_for(self, names: Collection[str], longest: float, who: Offering) -> Ticket:
+        """See ``TakesOffers.ticket_for``."""
+        return self._tickets.take(names, longest, who)
 
     def holder(self, engine: Engine) -> str:
         return writer_of(self.path)

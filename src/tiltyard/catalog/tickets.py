@@ -4,6 +4,8 @@ A ticket keeps nothing right: ``publishing.decide`` does, and whoever has none c
 making the same work again and again because others were faster. So whatever goes wrong here costs time and no more: who cannot have a
 ticket goes on without.
 
+Whoever waits may leave an offer in the ticket's file (``batch_offers``): those ahead can then commit its work with theirs.
+
 In a SQLite catalog, and in any other that the processes of one machine share, a ticket is a file beside it that its owner keeps locked: the
 system frees it when the owner dies. PostgreSQL has locks of its own for this, which end with their session; see ``postgres``.
 """
@@ -15,13 +17,13 @@ import os
 import select
 import socket
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tiltyard.catalog.records import Ticket
+from tiltyard.catalog.records import Offering, Ticket
 from tiltyard.storage.paths import TEMPORARY_PREFIX
 
 try:
@@ -36,6 +38,14 @@ _LOOK_EVERY: Final = 0.1
 _HUNG_AFTER: Final = 3.0
 """Seconds after which nobody waits any longer for one whose turn it is: it may be stopped."""
 _TOKEN_BYTES: Final = 8
+_NEXT: Final = b"."
+"""What is said to one who waits when somebody ahead left."""
+_LOOK: Final = b"!"
+"""The same when its offer may have been taken."""
+_OFFERS: Final = 256
+"""Offers that one who leads reads of a queue."""
+_OFFER_BYTES: Final = 2**19
+"""Of an offer no more is read."""
 
 
 def ticket_number(name: str) -> int:
@@ -64,6 +74,9 @@ class FileTicket:
 
     directory: str
     waited: bool = False
+    told: bool = False
+    """Whether somebody said that our offer may have been taken."""
+    _offered: bytes = b""
     _entries: list[tuple[str, int]] = field(default_factory=list)
     _socket: socket.socket | None = None
     _token: str = ""
@@ -95,8 +108,29 @@ class FileTicket:
         ready.register(self._socket, select.POLLIN)
         ready.poll(1000 * max(min(until - time.monotonic(), _LOOK_EVERY), 0.0))
         with suppress(OSError):
-            while self._socket.recv(1):
-                pass
+            while said := self._socket.recv(1):
+                self.told |= said == _LOOK
+
+    def leave_offer(self, data: bytes) -> None:
+        """Writes what others may do for us into the files that we wait with, each of which is read by whoever is ahead there."""
+        for _, held in self._entries:
+            os.pwrite(held, data, 0)
+
+    def offers(self) -> Sequence[tuple[str, bytes]]:
+        """What those behind us offer who are alive, in the order in which they came."""
+        found: dict[str, tuple[str, bytes]] = {}
+        for mine, _ in self._entries:
+            with suppress(OSError):
+                for entry in [name for name in _queued(self.directory, _queue_of(mine)) if name > mine][:_OFFERS]:
+                    _, came, token = entry.rsplit(".", 2)
+                    if token not in found and (data := _offer_of(f"{self.directory}/{entry}")):
+                        found[token] = came, data
+        return [(token, data) for token, (_, data) in sorted(found.items(), key=lambda item: (item[1][0], item[0]))]
+
+    def tell(self, names: Collection[str]) -> None:
+        """Has some of them look whether it was done."""
+        for token in names:
+            _wake(token, _LOOK)
 
     def give_back(self) -> None:
         """Leaves all queues; the next in each learns of it."""
@@ -119,8 +153,8 @@ class FileTickets:
         self._hung: set[str] = set()
         """Entries of those who were waited for in vain: nobody of this process waits for them again."""
 
-    def take(self, names: Collection[str], longest: float) -> Ticket:
-        """Waits for our turn with all of some tables, so many seconds at most.
+    def take(self, names: Collection[str], longest: float, who: Offering | None = None) -> Ticket:
+        """Waits for our turn with all of some tables, so many seconds at most, or until those ahead have done what we offer.
 
         Everybody joins queues in one order, so that nobody waits in a circle.
         """
@@ -131,7 +165,8 @@ class FileTickets:
             os.makedirs(self._directory, exist_ok=True)  # noqa: PTH103
             for name in sorted(set(names)):
                 queue = f"{TEMPORARY_PREFIX}.t{ticket_number(name) % 2**64:016x}."
-                self._wait(ticket, queue, ticket.stand(queue), until)
+                if self._wait(ticket, queue, ticket.stand(queue), until, who):
+                    break
         except OSError:
             ticket.give_back()
             return NoTicket(ticket.waited)
@@ -140,18 +175,28 @@ class FileTickets:
             raise
         return ticket
 
-    def _wait(self, ticket: FileTicket, queue: str, mine: str, until: float) -> None:
-        last, since = "", 0.0
+    def _wait(self, ticket: FileTicket, queue: str, mine: str, until: float, who: Offering | None) -> bool:
+        """Waits in one queue; whether those ahead have done our work meanwhile."""
+        last, since, offered = "", 0.0, who is None
         while (ahead := self._first_ahead(queue, mine)) is not None:
             ticket.waited, now = True, time.monotonic()
+            if not offered and who is not None:
+                offered = True
+                if data := who.offer():
+                    ticket.leave_offer(data)
+            if ticket.told and who is not None:
+                ticket.told = False
+                if who.is_done():
+                    return True
             if ahead != last:
                 last, since = ahead, now
             if now - since >= _HUNG_AFTER:
                 self._hung.add(ahead)
             elif now >= until:
-                return
+                return False
             else:
                 ticket.wait(until)
+        return False
 
     def _first_ahead(self, queue: str, mine: str) -> str | None:
         """The first in the queue who lives, if that is not us; entries of the dead go."""
@@ -186,18 +231,40 @@ def _lives(path: str) -> bool:
 
 
 def _wake_next(directory: str, entry: str) -> None:
-    queue = entry.rpartition(".")[0].rpartition(".")[0] + "."
     with suppress(OSError):
-        for name in _queued(directory, queue):
-            if name > entry and _wake(name):
+        for name in _queued(directory, _queue_of(entry)):
+            if name > entry and _wake(name.rpartition(".")[2], _NEXT):
                 return
 
 
-def _wake(entry: str) -> bool:
+def _queue_of(entry: str) -> str:
+    """What the names of all entries of its queue begin with."""
+    return entry.rsplit(".", 2)[0] + "."
+
+
+def _offer_of(path: str) -> bytes:
+    """What somebody who is alive has left in an entry."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return b""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return os.pread(descriptor, _OFFER_BYTES, 0)
+    except OSError:
+        return b""
+    else:
+        return b""  # its owner died; whoever waits behind it removes it
+    finally:
+        os.close(descriptor)
+
+
+def _wake(token: str, word: bytes) -> bool:
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
-            sender.sendto(b".", _address(entry.rpartition(".")[2]))
+            sender.sendto(word, _address(token))
     except OSError:
         return False
     return True

@@ -141,14 +141,20 @@ def snapshot_to_body(snapshot: Snapshot) -> dict[str, Any]:
 
 def _member_to_body(member: SnapshotMember) -> dict[str, Any]:
     said = {"message": member.message, "properties": dict(member.properties)}
-    return {"transaction": member.transaction, "author": member.author, **said}
+    # Of a batch alone: what earlier releases wrote of single verbs they read as before.
+    batch = {"tables": list(member.tables), "isolation": member.isolation, "base": member.base} if member.tables else {}
+    return {"transaction": member.transaction, "author": member.author, **said, **batch}
+
+
+def _member_from_body(body: Mapping[str, Any]) -> SnapshotMember:
+    return SnapshotMember(**{**body, "tables": tuple(body.get("tables", ()))})
 
 
 def snapshot_from_body(body: Mapping[str, Any]) -> Snapshot:
     try:
         changes = tuple(change_from_body(item) for item in body["changes"])
         facts = {name: value for name, value in body.items() if name != BEFORE}
-        members = tuple(SnapshotMember(**member) for member in body.get("members", ()))
+        members = tuple(_member_from_body(member) for member in body.get("members", ()))
         return Snapshot(**{**facts, "at": datetime.fromisoformat(body["at"]), "changes": changes, "members": members})
     except (TypeError, KeyError, ValueError) as error:
         raise CorruptTable("the catalog", f"a snapshot's record has missing or unknown fields ({error})") from error

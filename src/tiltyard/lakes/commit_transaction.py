@@ -8,13 +8,12 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.base_view import BaseView
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.lake_values import Isolation, Moved, Publication
-from tiltyard.catalog.ledger import adopt
+from tiltyard.catalog.lake_values import Isolation, LakeCommit, Moved, Publication
 from tiltyard.catalog.marks import Says
 from tiltyard.catalog.publishing import COMMITTED, AbortedError, ExpiredError, Published, StaleError, is_alone
 from tiltyard.catalog.read_set import TransactionScope
@@ -28,15 +27,15 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
 )
+from tiltyard.lakes.batch_members import BatchMember
 from tiltyard.lakes.conflict_report import mismatch, name_table
-from tiltyard.lakes.finishing import finish, is_certain
+from tiltyard.lakes.finishing import adopt_foreign, finish
 from tiltyard.lakes.hot_tables import Turn
 from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.refusals import LakeRefusal, RefusedTable, keep_refusal, refusal_of
 from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, logical_name, shown
 from tiltyard.transaction.backoff import wait_before
-from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.explain import LOST, Lost
@@ -54,29 +53,6 @@ LOOKS: Final = 5
 """How often the catalog is asked what became of a publication whose answer was lost."""
 
 _log = logging.getLogger("tiltyard.lake")
-
-
-@dataclass(frozen=True, slots=True)
-class LakeCommit:
-    """What became of a transaction.
-
-    Attributes:
-        snapshot: the snapshot it made; the latest one if it changed nothing.
-        transaction_id: for ``Lake.outcome``.
-        tables: the version of each table that it wrote to.
-        attempts: how many times it was published; more than one if others committed first.
-        rebased: tables whose writes were rebased, with the versions they were rebased over.
-        replayed: whether a transaction with the same idempotency key had been committed before; then nothing was written now.
-        seconds: how long publishing took.
-    """
-
-    snapshot: int
-    transaction_id: str
-    tables: Mapping[str, int]
-    attempts: int = 1
-    rebased: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
-    replayed: bool = False
-    seconds: float = 0.0
 
 
 class StagedTransaction:
@@ -114,6 +90,7 @@ class StagedTransaction:
         """Those that it writes to, once it commits."""
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
+        self._member = BatchMember(lake, self.id, branch, self._publication, lambda: self._written)
         self._doubted = False
         self._alone = False
         self._blind = False
@@ -160,8 +137,7 @@ class StagedTransaction:
         self._written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
         turn = Turn(self._catalog, self._lake.hot, self._branch, [table.id for table in self._written if table.head is not None])
         try:
-            done = self._publish(turn, started)
-            return self._finished(done, started, turn)
+            return self._finished(self._decided(turn, started), started, turn)
         except OutcomeUnknown:
             self._scope.state = "in doubt"
             raise
@@ -180,9 +156,32 @@ class StagedTransaction:
         finally:
             turn.leave()
 
-    def _publish(self, turn: Turn, started: float) -> Published:
-        if self._isolation == "snapshot" and self._publish_by is None and not self._doubted and turn.take():
+    def _decided(self, turn: Turn, started: float) -> Published:
+        """Publishes it. After a failure nobody else does either, who may have it from a batch."""
+        try:
+            return self._publish(turn, started)
+        except OutcomeUnknown:
+            raise
+        except TiltyardError as error:
+            try:
+                return self._member.withdraw(error)
+            except (StorageError, ContentionError) as failure:
+                if failure is error:
+                    raise
+                raise self._unknown(failure) from failure
+
+    def _wait_first(self, turn: Turn) -> Published | None:
+        """Waits for the turn at a hot table before the first try; what we are committed as, if others did that meanwhile."""
+        if self._isolation != "snapshot" or self._publish_by is not None or self._doubted:
+            return None
+        taken, joined = self._member.join(turn)
+        if taken and joined is None:
             self._carry_over(self._moved_by_now())
+        return joined
+
+    def _publish(self, turn: Turn, started: float) -> Published:
+        if (done := self._wait_first(turn)) is not None:
+            return done
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
@@ -190,16 +189,13 @@ class StagedTransaction:
                 return Published(self.base, self.id)
             self._attempts += 1
             try:
-                if not self._doubted:
-                    self._look_for_foreign()
-                    self._look_for_files()
-                done = (self._publish_by or self._catalog.publish)(publication)
-                if done.transaction == self.id or is_certain(self._lake, done.transaction):
+                if (done := self._send(publication)) is not None:
                     return done
             except StaleError as stale:
                 # The record of this very transaction was looked at before its tables: an earlier try, of which no answer came, failed too.
                 self._doubted = False
-                self._lost_to(stale, turn)
+                if (done := self._lost_to(stale, turn)) is not None:
+                    return done
             except AbortedError:
                 raise ConflictError(
                     f"Transaction {self.id} was aborted by a cleanup, which took it for dead and deleted its files.",
@@ -218,6 +214,13 @@ class StagedTransaction:
                     raise self._unknown(error) from error
             self._pause(turn, started)
 
+    def _send(self, publication: Publication) -> Published | None:
+        """Has the catalog decide; None where it was given up to a writer that does not know the catalog."""
+        if not self._doubted:
+            self._look_for_foreign()
+            self._look_for_files()
+        return self._member.confirm((self._publish_by or self._catalog.publish)(publication))
+
     def _pause(self, turn: Turn, started: float) -> None:
         """Waits before another try. Whoever has the turn need not."""
         runtime = self._catalog.runtime
@@ -233,7 +236,7 @@ class StagedTransaction:
         """What became of a publication whose answer was lost; None where the catalog does not know of it, so that trying again tells."""
         for look in range(LOOKS):
             try:
-                return self._known()
+                return self._member.find()
             except StorageError:
                 self._catalog.runtime.clock.sleep(wait_before(look, WAIT_UNIT, self._catalog.runtime))
         raise self._unknown(error) from error
@@ -250,16 +253,12 @@ class StagedTransaction:
     def _expired(self) -> TiltyardError:
         """For one begun before transactions whose records have expired: its own record may have been among them."""
         what = f"Transaction {self.id} was begun at snapshot {self.base}, and outcomes of that time have expired"
-        if self._doubted:
+        if self._doubted or self._member.offered:
             return OutcomeUnknown(
                 f"{what}: whether it was committed is not known.", transaction_id=self.id, version=0, uri=self._lake.url,
                 advice="Look at the tables. Nothing was deleted.",
             )  # fmt: skip
         return HistoryUnavailable(f"{what}.", read_version=self.base, advice="Run it again from the beginning.")
-
-    def _known(self) -> Published | None:
-        known = self._catalog.transaction(self.id)
-        return Published(int(known["snapshot"]), self.id) if known is not None and known["state"] == COMMITTED else None
 
     def _publication(self) -> Publication:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
@@ -275,16 +274,9 @@ class StagedTransaction:
     def _look_for_foreign(self) -> None:
         """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
         for touched in self._written:
-            if touched.head is None:
-                continue
-            store = touched.store
-            # Past the ledger: what is committed and not finished yet, publishing finds out.
-            if is_missing(store.inner, touched.steps[0].path):
-                continue
-            head = next(iter(self._catalog.heads([touched.id], self._branch)), None)
-            # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
-            if head is not None and head.version < touched.steps[0].version:
-                adopt(self._catalog, store, replace(head, branch=touched.head.branch), self._branch, self._view.line, head)
+            if touched.head is not None:
+                head = replace(touched.head, version=touched.base)
+                adopt_foreign(self._lake, touched.store, head, touched.steps[0].path, self._branch, self._view.line)
 
     def _look_for_files(self) -> None:
         """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
@@ -300,8 +292,8 @@ class StagedTransaction:
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
-    def _lost_to(self, stale: StaleError, turn: Turn) -> None:
-        """Makes our writes again on tables that others moved, when it is our turn.
+    def _lost_to(self, stale: StaleError, turn: Turn) -> Published | None:
+        """Makes our writes again on tables that others moved, when it is our turn; what we are committed as, if others did that meanwhile.
 
         Raises:
             ConflictError: the rules do not allow it.
@@ -314,8 +306,10 @@ class StagedTransaction:
             )  # fmt: skip
             self._followable(moved)
         # What was read is compared before what is written: only the decision may say which tables to look at again.
-        waited = turn.take(lost=[moved.table for moved in stale.moved]) and self._isolation == "snapshot"
-        self._carry_over(self._moved_by_now() if waited else stale.moved)
+        taken, joined = self._member.join(turn, [moved.table for moved in stale.moved], alone=self._publish_by is not None)
+        if joined is None:
+            self._carry_over(self._moved_by_now() if taken and self._isolation == "snapshot" else stale.moved)
+        return joined
 
     def _moved_by_now(self) -> list[Moved]:
         """The tables that we write and others moved, as far as that can be followed; whatever else happened to one, the decision tells."""
@@ -392,6 +386,11 @@ class StagedTransaction:
     def _finished(self, done: Published, started: float, turn: Turn) -> LakeCommit:
         ours = done.transaction == self.id
         written = self._written
+        if self._member.batch:
+            try:
+                self._rebased.update(self._member.adopt(done))
+            except (StorageError, ContentionError) as error:
+                raise self._unknown(error) from error
         result = LakeCommit(
             done.snapshot,
             done.transaction,
@@ -407,7 +406,9 @@ class StagedTransaction:
                 self._lake.used.note(self._branch, table.name, table.id)
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
-        if ours:
+        if self._member.batch:
+            self._member.finish()
+        elif ours:
             self._give_names(written, turn)
         else:
             self._throw_away()

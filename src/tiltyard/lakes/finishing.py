@@ -10,12 +10,13 @@ from typing import Protocol, cast
 
 from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import Cut, TableHead
-from tiltyard.catalog.ledger import LakeLedger, foreign_maker
+from tiltyard.catalog.ledger import LakeLedger, adopt, foreign_maker
 from tiltyard.catalog.publishing import LEADER
 from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageError
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
+from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import TableAccess
 
@@ -207,6 +208,26 @@ def load_head(access: TableAccess, head: TableHead, known: ManifestFile | None =
     if store.finish():
         file = access.load(head.version, scheme, lazily=True)
     return file, transaction_id(file)
+
+
+def adopt_foreign(lake: LakeBase, store: ExternalStore, head: TableHead, path: str, branch: str, line: str) -> bool:
+    """Adopts versions of a writer that does not know the catalog, so that ours are not given numbers that are taken; whether it may have.
+
+    Args:
+        lake: the lake.
+        store: of the branch of the table that is written to.
+        head: the table on that branch, with the version that ours is built on.
+        path: the final name of ours.
+        branch, line: the branch of the lake, and which line of that name.
+    """
+    # Past the ledger: what is committed and not finished yet, publishing finds out.
+    if is_missing(store.inner, path):
+        return False
+    known = next(iter(lake.catalog.heads([head.id], branch)), None)
+    # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
+    if known is not None and known.version <= head.version:
+        adopt(lake.catalog, store, replace(known, branch=head.branch), branch, line, known)
+    return True
 
 
 def claim_of(pending: Pending) -> VersionClaim:

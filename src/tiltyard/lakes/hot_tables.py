@@ -11,7 +11,7 @@ from collections.abc import Collection
 from typing import Final
 
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.records import GivesTickets, Ticket
+from tiltyard.catalog.records import GivesTickets, Offering, ShowsOffers, TakesOffers, Ticket
 from tiltyard.catalog.value_codec import table_key
 from tiltyard.interfaces import Clock
 
@@ -55,17 +55,30 @@ class Turn:
     def taken(self) -> bool:
         return self._ticket is not None
 
-    def take(self, lost: Collection[str] = ()) -> bool:
-        """Waits for the turn, if a table is hot or was just lost to others. Whether we waited just now: tables may have moved since."""
+    def take(self, lost: Collection[str] = (), who: Offering | None = None) -> bool:
+        """Waits for the turn, if a table is hot or was just lost to others. Whether we took it just now: tables may have moved since.
+
+        Args:
+            lost: tables at which others were faster.
+            who: whom those ahead may spare the wait.
+        """
         if lost:
             self._hot.note(lost)
         records, hot = self._catalog.records, self._hot.among(self._tables)
         if self._ticket is not None or not hot or not isinstance(records, GivesTickets):
             return False
-        self._ticket = records.ticket([table_key(self._branch, table) for table in hot], LONGEST_WAIT)
+        names = [table_key(self._branch, table) for table in hot]
+        if who is not None and isinstance(records, TakesOffers):
+            self._ticket = records.ticket_for(names, LONGEST_WAIT, who)
+        else:
+            self._ticket = records.ticket(names, LONGEST_WAIT)
         if self._ticket.waited:
             self._hot.note(hot)
         return True
+
+    def shown(self) -> ShowsOffers | None:
+        """Our ticket, if it shows what others offer."""
+        return self._ticket if isinstance(self._ticket, ShowsOffers) else None
 
     def awaited(self) -> list[str]:
         """The tables at which others may wait for us."""

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote
 
+from tiltyard.catalog.lake_values import LakeCommit
 from tiltyard.catalog.server_link import ServerLink, check_server
 from tiltyard.errors import (
     InvalidInput,
@@ -18,7 +19,6 @@ from tiltyard.errors import (
     StorageError,
     TiltyardError,
 )
-from tiltyard.lakes.commit_transaction import LakeCommit
 from tiltyard.storage import open_store
 from tiltyard.verbs.outcome import Committed, NotCommitted, Outcome, Unknown
 

@@ -36,9 +36,9 @@ from tiltyard.verbs.engine.staged_access import StagedAccess
 from tiltyard.verbs.table_refs import Branches
 
 if TYPE_CHECKING:
+    from tiltyard.catalog.lake_values import LakeCommit
     from tiltyard.lake import Lake
     from tiltyard.lakes.branches.lake_refs import LakeBranch
-    from tiltyard.lakes.commit_transaction import LakeCommit
     from tiltyard.lakes.lake_transaction import LakeTransaction
 
 V = TypeVar("V")

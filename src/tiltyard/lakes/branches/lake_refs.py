@@ -45,8 +45,8 @@ from tiltyard.lakes.recovery.journal import note_branch, note_names, note_rule, 
 from tiltyard.lakes.table_names import check_ref
 
 if TYPE_CHECKING:
+    from tiltyard.catalog.lake_values import LakeCommit
     from tiltyard.lake import Lake
-    from tiltyard.lakes.commit_transaction import LakeCommit
     from tiltyard.lakes.lake_snapshot import LakeSnapshot
 
 _log = logging.getLogger("tiltyard.lake")

@@ -4,6 +4,7 @@ Where a staged table stands:
 
     open -> staged      ``staged_access`` pins it at a version, and each commit stages one above it
     staged -> staged    ``replay`` makes the commits again on a newer version, after others were faster
+    staged -> folded    somebody else committed the rows in a version with those of others; ``drop_versions``
     staged -> named     the versions are published and have their final names; ``store.clear(published=True)``
     any -> withdrawn    ``throw_away``, after it was certain that nothing is committed
 
@@ -20,15 +21,17 @@ from functools import cached_property
 from typing import Any, Final
 
 from tiltyard.errors import StorageError, TiltyardError, UnsupportedFeature
-from tiltyard.format.manifest_file import decode_manifest_file, encode_manifest_file
+from tiltyard.format.manifest_file import ManifestFile, decode_manifest_file, encode_manifest_file
 from tiltyard.format.names import Scheme, detached_name, manifest_name
 from tiltyard.storage.staged import StagedHandler, StagedStore, remove
 from tiltyard.transaction.backoff import RetryPolicy
 from tiltyard.transaction.commit import Committer
+from tiltyard.transaction.group import fold
 from tiltyard.transaction.log import TRANSACTIONS, VERSIONS
-from tiltyard.transaction.new_files import LOOK_AFTER, check_there
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
 from tiltyard.transaction.operations import Append
 from tiltyard.transaction.race import RecordedCommit
+from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.access import WRITER, TableAccess
 
 _DETACHED_BIT: Final = 1 << 63
@@ -108,6 +111,26 @@ class StagedAccess(TableAccess):
         for name in {commit.transaction.file_name for commit in recorded} - kept:
             with suppress(StorageError):
                 self.store.delete(TRANSACTIONS + name)
+
+    def stage_rows(self, head: ManifestFile, scheme: Scheme, maker: str, several: Sequence[Transaction]) -> None:
+        """Stages one version with the new rows of several transactions, whose authors wrote and flushed the files.
+
+        Args:
+            head: the version that it is built on.
+            scheme: how versions are named.
+            maker: the id of the transaction that makes it, which names all of these.
+            several: which bring rows and do nothing else.
+        """
+        folded = fold(Transaction(head.manifest.version, maker, Append(())), several)
+        self.store.trust(new_files(folded.operation, None))
+        self.committer.commit(folded, head, scheme, RetryPolicy(), unverified=True)
+
+    def drop_versions(self) -> None:
+        """Removes what was staged, but for rows: of a version of several that is not committed, or of rows that are in somebody else's."""
+        for commit in self.recorded:
+            with suppress(StorageError):
+                self.store.delete(TRANSACTIONS + commit.transaction.file_name)
+        self.store.clear(published=False)
 
     def can_replay(self, *, blind_only: bool) -> bool:
         """Whether the commits do not build on one another, so that the rules for one commit hold for each."""
