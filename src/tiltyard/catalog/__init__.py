@@ -13,7 +13,7 @@ Records
                            ``server_offers`` commits that it makes for its clients
     ``record_codec``       keys and bodies of records
     ``process_queue``      processes of one machine that wait for the same lock
-    ``tickets``            the order in which transactions that want the same tables go on
+    ``tickets``            the order in which transactions that want the same tables go on; ``batch_offers`` what they leave there
 Lake
     ``catalog``            ``Catalog``: heads, snapshots, transactions
     ``lake_values``        ``TableHead``, ``Cut``, ``Snapshot``, ``Publication``; ``value_codec`` as records

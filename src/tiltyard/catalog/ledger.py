@@ -9,7 +9,7 @@ from typing import Final
 
 from tiltyard.catalog.catalog import Catalog, Pending
 from tiltyard.catalog.lake_values import MAIN, Change, Moved, Publication, SnapshotMember, TableHead, VersionStep
-from tiltyard.catalog.marks import AUTHOR, without_marks
+from tiltyard.catalog.marks import AUTHOR, SAYS, TRANSACTION, Says, base_in, without_marks
 from tiltyard.catalog.publishing import AbortedError, MembersError, StaleError
 from tiltyard.catalog.records import Found
 from tiltyard.catalog.value_codec import table_key
@@ -20,10 +20,10 @@ from tiltyard.interfaces import CommitHandler, CommitQueue, ObjectStore
 from tiltyard.storage.external import ExternalHandler, ExternalStore, UnfinishedError, VersionClaim
 from tiltyard.storage.handlers import handler_for
 from tiltyard.storage.staged import STAGED
-from tiltyard.transaction.group import members_of
+from tiltyard.transaction.group import GROUP, GroupMember, members_of
 from tiltyard.transaction.log import CreatedVersion, VersionLog
 from tiltyard.transaction.operations import MAINTENANCE
-from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction
+from tiltyard.transaction.transaction import MESSAGE_PROPERTY, Transaction, is_transaction_id
 from tiltyard.transaction.verify import PARENT, transaction_id
 
 FOREIGN: Final = "a writer that does not know the catalog"
@@ -203,11 +203,30 @@ class LakeLedger:
 
 
 def group_members(transaction: Transaction) -> tuple[SnapshotMember, ...]:
-    """The others whose commits are in a version, as it tells of them, each once."""
-    others = {member.transaction_id: member for member in members_of(transaction) if member.transaction_id != transaction.uuid}
-    return tuple(
-        SnapshotMember(name, member.properties.get(AUTHOR, ""), member.message, _said(member.properties)) for name, member in others.items()
-    )
+    """The others whose commits are in a version, as it tells of them, each once: single verbs, or the transactions of a batch."""
+    found: dict[str, SnapshotMember] = {}
+    for member in members_of(transaction):
+        told = _batch_member(member) if is_batch(transaction) else _single_member(member)
+        if told.transaction not in (transaction.uuid, transaction.properties.get(TRANSACTION)):
+            found[told.transaction] = told
+    return tuple(found.values())
+
+
+def is_batch(transaction: Transaction) -> bool:
+    """Whether a version has new rows of several transactions over any number of tables; one of a single verb is decided by its own."""
+    return GROUP in transaction.properties and transaction.properties.get(TRANSACTION, transaction.uuid) != transaction.uuid
+
+
+def _single_member(member: GroupMember) -> SnapshotMember:
+    told = member.properties
+    return SnapshotMember(member.transaction_id, told.get(AUTHOR, ""), member.message, _said(told))
+
+
+def _batch_member(member: GroupMember) -> SnapshotMember:
+    told = member.properties
+    name, says = told.get(TRANSACTION, ""), Says.from_text(told.get(SAYS, ""))
+    identity = name if is_transaction_id(name) else member.transaction_id
+    return SnapshotMember(identity, told.get(AUTHOR, ""), says.message, dict(says.properties), base=base_in(told), key=says.key)
 
 
 def _said(properties: Mapping[str, str]) -> dict[str, str]:

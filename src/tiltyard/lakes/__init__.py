@@ -7,6 +7,7 @@ finish what a dead writer committed.
     ``lake_transaction``   ``LakeTransaction``
     ``commit_transaction`` how all tables of a transaction are published
     ``hot_tables``        turns at tables that many transactions write to
+    ``lake_batches``      commits those who wait together; ``batch_members`` one of them
     ``lake_snapshot``      ``LakeSnapshot``; ``lake_history`` the history, read as it is looked at
     ``running``           ``Lake.run``: re-executes a function after a conflict
     ``conflict_report``   the error that says which table moved, and who moved it

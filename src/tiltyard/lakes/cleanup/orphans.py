@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.expiry import expired_among
 from tiltyard.catalog.lake_values import MAIN, TableHead
+from tiltyard.catalog.ledger import group_members
 from tiltyard.catalog.line_identity import LINE_DIGITS, place_of
 from tiltyard.catalog.marks import OWNER_FILE, Owner, VersionMarks, owner_of
 from tiltyard.catalog.publishing import COMMITTED
@@ -249,11 +250,13 @@ def committed_beyond(places: Iterable[tuple[TableAccess, int]], lake_id: str) ->
             if name.version <= head:
                 continue
             try:
-                marks = VersionMarks.of(log.transaction_of(log.peek(name.version, name.scheme)))
+                made = log.transaction_of(log.peek(name.version, name.scheme))
             except TiltyardError:
                 continue  # a foreign writer's, or cleaned up meanwhile: it proves nothing
+            marks = VersionMarks.of(made)
             if marks is not None and marks.lake == lake_id:
-                found.add(marks.transaction)
+                # What a member of a batch staged of its other tables may still wait for its name.
+                found |= {marks.transaction, *(member.transaction for member in group_members(made))}
     return found
 
 

@@ -5,6 +5,7 @@
     ``found``            what the files say: owners, versions, marks
     ``gather``           what they say beyond a catalog
     ``regroup``          from versions back to transactions, in an order of commits
+    ``found_batches``    which transactions were committed together
     ``reconstruct``      brings a catalog in memory to where the tables are
     ``journal``          names, tags and branches, noted beside the tables; ``journal_replay`` and ``journal_refs`` read it back
     ``lost_versions``    versions that the catalog counts on and the files lack, and merges that only the catalog knew of

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from tiltyard.catalog.lake_values import SnapshotMember
-from tiltyard.catalog.ledger import group_members
+from tiltyard.catalog.ledger import group_members, is_batch
 from tiltyard.catalog.marks import VersionMarks, without_marks
 from tiltyard.errors import CorruptTable, NotFound, TiltyardError
 from tiltyard.format.manifest_file import MAGIC, ManifestFile, decode_manifest_file
@@ -51,6 +51,7 @@ class FoundVersion:
         config: of the table at that version.
         naming: how its manifest is named.
         members: other commits that are in it.
+        is_batch: whether these are transactions over any number of tables, whose other versions belong to the same snapshot.
     """
 
     version: int
@@ -69,6 +70,7 @@ class FoundVersion:
     config: Mapping[str, str]
     naming: str
     members: tuple[SnapshotMember, ...] = ()
+    is_batch: bool = False
 
     @property
     def transaction(self) -> str:
@@ -231,4 +233,5 @@ def _version(file: ManifestFile, made: Transaction | None, path: str, staged: st
         manifest.config,
         scheme.value,
         () if made is None or VersionMarks.of(made) is None else group_members(made),
+        made is not None and is_batch(made),
     )

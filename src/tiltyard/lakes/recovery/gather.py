@@ -15,6 +15,7 @@ from tiltyard.catalog.snapshot_index import read_line
 from tiltyard.catalog.value_codec import GONE, TRANSACTIONS, transaction_key
 from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.recovery.found import Directory, FoundLine, LineKey, read_versions
+from tiltyard.lakes.recovery.found_batches import in_line, named_by_members
 from tiltyard.lakes.recovery.reconstruct import Progress, Reconstruction, home_of
 from tiltyard.lakes.recovery.regroup import contested, last_staged, staged_transactions
 from tiltyard.lakes.table_names import resolved, shown
@@ -161,6 +162,7 @@ def place_staged(work: Reconstruction) -> None:
     committed = {version.transaction for line in work.lines.values() for version in line.versions if work.is_ours(version)}
     committed |= {member.transaction for line in work.lines.values() for version in line.versions for member in version.members}
     committed |= {names.transaction for notes in work.noted.names.values() for names in notes}
+    committed |= named_by_members(work.lines.values(), committed - set(known), work.is_ours)
     for key, line in work.lines.items():
         work.lines[key] = _with_staged(work, line, committed - set(known))
     staged = [version for line in work.lines.values() for version in line.staged]
@@ -174,7 +176,7 @@ def place_staged(work: Reconstruction) -> None:
 
 
 def _with_staged(work: Reconstruction, line: FoundLine, committed: set[str]) -> FoundLine:
-    there = {version.transaction for version in line.versions}
+    there = in_line(line, committed)
     waiting = {version.transaction for version in line.staged if work.is_ours(version)} & committed - there
     for transaction in sorted(waiting):
         top = max(line.present, default=0)

@@ -19,11 +19,12 @@ from tiltyard.catalog.line_identity import owns, table_branch
 from tiltyard.catalog.marks import TABLE_NAME, Owner, Says
 from tiltyard.catalog.publishing import StaleError
 from tiltyard.catalog.records import Body, Writes
-from tiltyard.catalog.value_codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key, transaction_key
+from tiltyard.catalog.value_codec import head_from_body, place_key, snapshot_key, snapshot_to_body, table_key, tip_key
 from tiltyard.errors import InvalidInput
 from tiltyard.interfaces import Clock
 from tiltyard.lakes.claim import TABLE_DIRECTORY
 from tiltyard.lakes.recovery.found import FoundLine, FoundVersion, LineKey
+from tiltyard.lakes.recovery.found_batches import asked_of, members_in, undecided
 from tiltyard.lakes.recovery.journal_replay import Noted, NotedNames
 from tiltyard.lakes.recovery.regroup import Evidence, FoundTransaction, certain, group
 from tiltyard.lakes.table_names import full_name, resolved, shown
@@ -315,21 +316,19 @@ def _publication(work: Reconstruction, branch: str, unit: _Unit, changes: tuple[
     if unit.names is not None:
         says, author, transaction = unit.names.says, unit.names.author, unit.names.transaction
     if unit.group is not None:
-        first = unit.group.versions[0]
+        first = next(version for version in unit.group.versions if version.transaction == unit.group.id)
         assert first.marks is not None
         says, author, base, transaction = first.marks.says, first.marks.author, unit.group.base, unit.group.id
+        if first.is_batch:
+            keys = {home_of(work, branch, head): head.id for head in work.heads[branch].values()}
+            members = members_in(unit.group, keys)
         if transaction == first.maker:  # a single verb, which says for itself what it is
-            says, members = Says(first.message, first.properties), _undecided(work, first.members)
+            says, members = Says(first.message, first.properties), first.members
+        members = undecided(members, work.lake.catalog.records.get(asked_of(members)) if members else {})
     return Publication(
         transaction or fresh, changes, branch, (), says.key, author, says.message, says.properties, base=base, noted=True,
         members=members,
     )  # fmt: skip
-
-
-def _undecided(work: Reconstruction, members: tuple[SnapshotMember, ...]) -> tuple[SnapshotMember, ...]:
-    """Those that no record tells of: two branches may say that they have the same commit, and the first of them has it."""
-    known = work.lake.catalog.records.get([transaction_key(member.transaction) for member in members]) if members else {}
-    return tuple(member for member in members if transaction_key(member.transaction) not in known)
 
 
 def _store(work: Reconstruction, publication: Publication) -> None:

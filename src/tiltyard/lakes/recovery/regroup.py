@@ -1,8 +1,8 @@
 """From versions found in the files back to the transactions that made them, in an order in which they can have been committed.
 
-Pure: values in, values out. One lake transaction is one group, whatever tables it is in; versions of foreign writers that follow each
-other are one group by themselves. Within one line of versions the order is known, and a group comes after all that it builds on in any
-line. Where that leaves a choice, the base that a transaction had seen and then the time in its manifests decide.
+Pure: values in, values out. One lake transaction is one group, whatever tables it is in, and so is a batch with its members; versions of
+foreign writers that follow each other are one group by themselves. Within one line of versions the order is known, and a group comes after
+all that it builds on in any line. Where that leaves a choice, the base that a transaction had seen and then the time in its manifests decide.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from datetime import datetime
 from itertools import pairwise
 
 from tiltyard.lakes.recovery.found import FoundVersion, LineKey
+from tiltyard.lakes.recovery.found_batches import batches_of
 
 
 @dataclass(slots=True)
@@ -60,11 +61,12 @@ def group(lines: Mapping[LineKey, Sequence[FoundVersion]], is_ours: Callable[[Fo
         is_ours: whether a version was committed through this lake.
     """
     groups: dict[str, FoundTransaction] = {}
+    batches = batches_of(version for versions in lines.values() for version in versions if is_ours(version))
     chains: list[list[str]] = []
     for key, versions in lines.items():
         chain: list[str] = []
         for version in versions:
-            name = _name(key, version, chain) if not is_ours(version) else version.transaction
+            name = _name(key, version, chain) if not is_ours(version) else batches.get(version.transaction, version.transaction)
             found = groups.setdefault(name, FoundTransaction(name, is_foreign=not is_ours(version)))
             found.parts.setdefault(key, []).append(version)
             if not chain or chain[-1] != name:
