@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from tests.support.batches import HeldTurn, held_turn
 from tests.support.lakes import Site, add_to_both, both, foreign_append, ids, numbers, two_tables, uri_of
 from tests.support.lost_catalogs import lose_catalog, rebuild
-from tiltyard.catalog.publishing import LEADER
+from tiltyard.catalog.lake_values import Publication
+from tiltyard.catalog.publishing import LEADER, Published
 from tiltyard.catalog.value_codec import transaction_key
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, StorageError
 from tiltyard.lake import Lake
@@ -75,6 +78,7 @@ def test_whoever_does_not_wait_makes_no_offer(lake: Lake, monkeypatch: pytest.Mo
     lake.hot.note([head.id for head in lake.catalog.cut().tables.values()])
     tx = lake.transaction()
     add_to_both(tx, 2).commit()
+    assert tx._member is not None
     assert not tx._member.offered
     assert not offered
 
@@ -212,11 +216,11 @@ def test_a_member_goes_on_without_a_leader_that_fails(lake: Lake, monkeypatch: p
 
 
 def test_a_lost_answer_is_found_out(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, lost = lake.catalog.publish, []
+    publish, lost = lake.catalog.publish, list[Published]()
 
-    def loses(publication: object, *more: object) -> object:
-        done = publish(publication, *more)  # type: ignore[arg-type]
-        if publication.members and not lost:  # type: ignore[attr-defined]
+    def loses(publication: Publication, *more: Any) -> Published:
+        done = publish(publication, *more)
+        if publication.members and not lost:
             lost.append(done)
             raise StorageError("the answer was lost", maybe_applied=True)
         return done
@@ -232,13 +236,13 @@ def test_a_lost_answer_is_found_out(lake: Lake, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_a_leader_that_comes_back_late_commits_nobody_twice(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, late = lake.catalog.publish, []
+    publish, late = lake.catalog.publish, list[Publication]()
 
-    def stops(publication: object, *more: object) -> object:
-        if publication.members and not late:  # type: ignore[attr-defined]
+    def stops(publication: Publication, *more: Any) -> Published:
+        if publication.members and not late:
             late.append(publication)
             raise StorageError("it hangs", maybe_applied=True)
-        return publish(publication, *more)  # type: ignore[arg-type]
+        return publish(publication, *more)
 
     monkeypatch.setattr(lake.catalog, "publish", stops)
     with held_turn(lake, "a", "b") as held:
@@ -265,13 +269,13 @@ def test_after_a_failure_nobody_else_commits_it(lake: Lake) -> None:
 
 
 def test_a_batch_gives_way_to_a_foreign_version_as_a_whole(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish, done = lake.catalog.publish, []
+    publish, done = lake.catalog.publish, list[Publication]()
 
-    def beside(publication: object, *more: object) -> object:
-        if publication.members and not done:  # type: ignore[attr-defined]
+    def beside(publication: Publication, *more: Any) -> Published:
+        if publication.members and not done:
             foreign_append(uri_of(lake, "a"), 50)
             done.append(publication)
-        return publish(publication, *more)  # type: ignore[arg-type]
+        return publish(publication, *more)
 
     monkeypatch.setattr(lake.catalog, "publish", beside)
     with held_turn(lake, "a") as held:
@@ -284,6 +288,29 @@ def test_a_batch_gives_way_to_a_foreign_version_as_a_whole(lake: Lake, monkeypat
     assert ids(lake.table("a")) == [1, 2, 3, 4, 50]
     assert all(isinstance(lake.outcome(each.transaction_id), Committed) for each in commits)
     assert any(snapshot.voided and len(snapshot.members) == 3 for snapshot in lake.catalog.history())
+    assert not lake.check().problems
+
+
+def test_a_member_is_certain_only_once_its_version_has_its_name(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = lake.catalog.publish
+
+    def beside(publication: Publication, *more: Any) -> Published:
+        done = publish(publication, *more)
+        if publication.members:
+            monkeypatch.setattr(lake.catalog, "publish", publish)
+            foreign_append(uri_of(lake, "a"), 50)  # before ours has its name
+        return done
+
+    monkeypatch.setattr(lake.catalog, "publish", beside)
+    monkeypatch.setattr(lake_batches, "finish", lambda *given, **more: [])  # the leader hangs
+    with held_turn(lake, "a") as held:
+        for number in (2, 3):
+            tx = lake.transaction()
+            tx.table("a").append(numbers(number))
+            held.line_up(tx)
+        commits = held.give_back()
+    assert ids(lake.table("a")) == [1, 2, 3, 50]
+    assert all(isinstance(lake.outcome(each.transaction_id), Committed) for each in commits)
     assert not lake.check().problems
 
 

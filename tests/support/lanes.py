@@ -74,6 +74,7 @@ BY_PATH: Final[dict[str, tuple[str, ...]]] = {
         "tests/house/test_limits.py::test_no_call",
         "tests/interop/test_processes.py",
         "tests/lakes/test_branch_kills.py",
+        "tests/lakes/test_batch_kills.py",
         "tests/lakes/test_catalog_faults.py",
         "tests/lakes/test_histories.py",
         "tests/lakes/test_hot_kills.py",

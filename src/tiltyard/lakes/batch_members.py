@@ -8,7 +8,7 @@ offer is never taken back in any other way than that the catalog aborts the tran
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -58,18 +58,12 @@ class BatchMember:
 
     # ---- while it waits --------------------------------------------------------------------------------------------------------
 
-    def join(self, turn: Turn, lost: Collection[str] = (), *, alone: bool = False) -> tuple[bool, Published | None]:
-        """Waits for our turn, and leads those who wait behind; whether we took it, and what we are committed as, if that is so.
-
-        Args:
-            turn: at the tables that we write to.
-            lost: those at which others were faster.
-            alone: whether nobody else may commit us.
-        """
-        if not turn.take(lost, None if alone else self):
+    def join(self, turn: Turn) -> tuple[bool, Published | None]:
+        """Waits for our turn, and leads those who wait behind; whether we took it, and what we are committed as, if that is so."""
+        if not turn.take(self):
             return False, None
         done = self._found() if self.offered else None
-        if done is None and not alone and self._led(turn):
+        if done is None and self._led(turn):
             done = self._found()
         if done is not None:
             turn.leave()
@@ -150,21 +144,20 @@ class BatchMember:
             return done if is_certain(self._lake, done.transaction) else None
         return self.find() if done.replayed and self.offered else done
 
-    def withdraw(self, error: TiltyardError) -> Published:
+    def withdraw(self) -> Published | None:
         """Takes the offer back after a failure, so that what was staged can be removed: nobody commits us any more.
 
         Returns:
             What we are committed as, where somebody was faster.
 
         Raises:
-            TiltyardError: ``error``, once that is certain.
-            StorageError: nobody can say.
+            StorageError, ContentionError: nobody can say.
         """
         if not self.offered or self._lake.catalog.abort(self.id):
-            raise error
+            return None
         done = self.find()
         if done is None:
-            raise StorageError("it was committed with others, and given up again", transient=True) from error
+            raise StorageError("it was committed with others, and given up again", transient=True)
         return done
 
     # ---- when it was committed -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Final
 
@@ -21,21 +21,21 @@ from tiltyard.errors import (
     ConflictError,
     ContentionError,
     ExpectedVersionMismatch,
-    HistoryUnavailable,
     InvalidInput,
     OutcomeUnknown,
     StorageError,
     TiltyardError,
 )
 from tiltyard.lakes.batch_members import BatchMember
-from tiltyard.lakes.conflict_report import mismatch, name_table
-from tiltyard.lakes.finishing import adopt_foreign, finish
+from tiltyard.lakes.conflict_report import expired, mismatch, name_table
+from tiltyard.lakes.finishing import adopt_foreign, finish, is_certain
 from tiltyard.lakes.hot_tables import Turn
 from tiltyard.lakes.lake_tables import StagedTable
 from tiltyard.lakes.recovery.journal import note_names
 from tiltyard.lakes.refusals import LakeRefusal, RefusedTable, keep_refusal, refusal_of
 from tiltyard.lakes.table_names import TransactionNames, check_idempotency_key, logical_name, shown
 from tiltyard.transaction.backoff import wait_before
+from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.transaction import MESSAGE_PROPERTY
 from tiltyard.verbs.engine.data_files import properties_with_message
 from tiltyard.verbs.explain import LOST, Lost
@@ -90,7 +90,8 @@ class StagedTransaction:
         """Those that it writes to, once it commits."""
         self._rebased: dict[str, tuple[int, ...]] = {}
         self._attempts = 0
-        self._member = BatchMember(lake, self.id, branch, self._publication, lambda: self._written)
+        self._member: BatchMember | None = None
+        """As others may commit it, once it waits for them."""
         self._doubted = False
         self._alone = False
         self._blind = False
@@ -137,12 +138,15 @@ class StagedTransaction:
         self._written = [table for table in self._by_name.values() if table.wrote and not table.dropped]
         turn = Turn(self._catalog, self._lake.hot, self._branch, [table.id for table in self._written if table.head is not None])
         try:
-            return self._finished(self._decided(turn, started), started, turn)
+            done = self._publish(turn, started)
+            return self._finished(done, started, turn)
         except OutcomeUnknown:
             self._scope.state = "in doubt"
             raise
         except TiltyardError as error:
             if self._scope.state == "committing":
+                if (joined := self._withdrawn()) is not None:
+                    return self._finished(joined, started, turn)
                 self._scope.state = "rolled back"
                 self._throw_away()
             if isinstance(error, LOST) and self._publish_by is None:  # merges tell of their conflicts themselves, and plan anew
@@ -156,31 +160,36 @@ class StagedTransaction:
         finally:
             turn.leave()
 
-    def _decided(self, turn: Turn, started: float) -> Published:
-        """Publishes it. After a failure nobody else does either, who may have it from a batch."""
+    def _withdrawn(self) -> Published | None:
+        """After a failure, sees to it that nobody else commits us either; what we are committed as, if somebody was faster."""
+        if self._member is None:
+            return None
+        self._scope.state = "in doubt"
         try:
-            return self._publish(turn, started)
-        except OutcomeUnknown:
-            raise
-        except TiltyardError as error:
-            try:
-                return self._member.withdraw(error)
-            except (StorageError, ContentionError) as failure:
-                if failure is error:
-                    raise
-                raise self._unknown(failure) from failure
+            return self._member.withdraw()
+        except (StorageError, ContentionError) as error:
+            raise self._unknown(error) from error
+
+    def _join(self, turn: Turn, lost: Collection[str] = ()) -> tuple[bool, Published | None]:
+        """Waits for the turn, if it is ours to wait for; whether we took it, and what we are committed as, if others did that meanwhile."""
+        if not turn.is_wanted(lost):
+            return False, None
+        if self._publish_by is not None:  # a step of its own, which is nobody else's to take
+            return turn.take(), None
+        if self._member is None:
+            self._member = BatchMember(self._lake, self.id, self._branch, self._publication, lambda: self._written)
+        return self._member.join(turn)
 
     def _wait_first(self, turn: Turn) -> Published | None:
         """Waits for the turn at a hot table before the first try; what we are committed as, if others did that meanwhile."""
-        if self._isolation != "snapshot" or self._publish_by is not None or self._doubted:
-            return None
-        taken, joined = self._member.join(turn)
+        taken, joined = self._join(turn)
         if taken and joined is None:
             self._carry_over(self._moved_by_now())
         return joined
 
     def _publish(self, turn: Turn, started: float) -> Published:
-        if (done := self._wait_first(turn)) is not None:
+        first = self._isolation == "snapshot" and self._publish_by is None and not self._doubted
+        if first and turn.is_wanted() and (done := self._wait_first(turn)) is not None:
             return done
         while True:
             publication = self._publication()
@@ -203,7 +212,8 @@ class StagedTransaction:
                     advice="Run it again from the beginning.",
                 ) from None  # fmt: skip
             except ExpiredError:
-                raise self._expired() from None
+                doubted = self._doubted or (self._member is not None and self._member.offered)
+                raise expired(self.id, self.base, self._lake.url, doubted=doubted) from None
             except (StorageError, ContentionError) as error:
                 self._doubted |= isinstance(error, StorageError) and error.maybe_applied
                 if not self._doubted:
@@ -213,13 +223,6 @@ class StagedTransaction:
                 if self._attempts >= TRIES:
                     raise self._unknown(error) from error
             self._pause(turn, started)
-
-    def _send(self, publication: Publication) -> Published | None:
-        """Has the catalog decide; None where it was given up to a writer that does not know the catalog."""
-        if not self._doubted:
-            self._look_for_foreign()
-            self._look_for_files()
-        return self._member.confirm((self._publish_by or self._catalog.publish)(publication))
 
     def _pause(self, turn: Turn, started: float) -> None:
         """Waits before another try. Whoever has the turn need not."""
@@ -236,7 +239,7 @@ class StagedTransaction:
         """What became of a publication whose answer was lost; None where the catalog does not know of it, so that trying again tells."""
         for look in range(LOOKS):
             try:
-                return self._member.find()
+                return self._known()
             except StorageError:
                 self._catalog.runtime.clock.sleep(wait_before(look, WAIT_UNIT, self._catalog.runtime))
         raise self._unknown(error) from error
@@ -250,15 +253,11 @@ class StagedTransaction:
             advice="Nothing was deleted. Call commit() again, or lake.outcome(id).",
         )
 
-    def _expired(self) -> TiltyardError:
-        """For one begun before transactions whose records have expired: its own record may have been among them."""
-        what = f"Transaction {self.id} was begun at snapshot {self.base}, and outcomes of that time have expired"
-        if self._doubted or self._member.offered:
-            return OutcomeUnknown(
-                f"{what}: whether it was committed is not known.", transaction_id=self.id, version=0, uri=self._lake.url,
-                advice="Look at the tables. Nothing was deleted.",
-            )  # fmt: skip
-        return HistoryUnavailable(f"{what}.", read_version=self.base, advice="Run it again from the beginning.")
+    def _known(self) -> Published | None:
+        if self._member is not None:
+            return self._member.find()
+        known = self._catalog.transaction(self.id)
+        return Published(int(known["snapshot"]), self.id) if known is not None and known["state"] == COMMITTED else None
 
     def _publication(self) -> Publication:
         changes = tuple(change for touched in self._by_name.values() if (change := touched.change()) is not None)
@@ -271,24 +270,26 @@ class StagedTransaction:
         reads = self._scope.reads
         return replace(publication, reads=reads.expectations(), absent=reads.absent, names=reads.names)
 
-    def _look_for_foreign(self) -> None:
-        """Adopts versions of writers that do not know the catalog, so that ours are not given numbers that are taken."""
-        for touched in self._written:
-            if touched.head is not None:
+    def _send(self, publication: Publication) -> Published | None:
+        """Has the catalog decide; None where it was given up to a writer that does not know the catalog."""
+        for touched in self._written if not self._doubted else ():
+            if touched.head is not None and not is_missing(touched.store.inner, touched.steps[0].path):
                 head = replace(touched.head, version=touched.base)
-                adopt_foreign(self._lake, touched.store, head, touched.steps[0].path, self._branch, self._view.line)
-
-    def _look_for_files(self) -> None:
-        """A cleanup whose clock is days ahead may have taken what we wrote for orphans."""
-        for touched in self._written:
-            if touched.access is not None:
-                try:
+                adopt_foreign(self._lake, touched.store, head, self._branch, self._view.line)
+        for touched in self._written if not self._doubted else ():
+            try:
+                if touched.access is not None:
                     touched.access.check_files()
-                except StorageError:
-                    known = self._catalog.transaction(self.id)
-                    if known is not None and known["state"] != COMMITTED:
-                        raise AbortedError from None  # a cleanup of this very lake gave the transaction up first
-                    raise
+            except StorageError:
+                # A cleanup whose clock is days ahead may have taken what we wrote for orphans.
+                known = self._catalog.transaction(self.id)
+                if known is not None and known["state"] != COMMITTED:
+                    raise AbortedError from None  # a cleanup of this very lake gave the transaction up first
+                raise
+        done = (self._publish_by or self._catalog.publish)(publication)
+        if self._member is not None:
+            return self._member.confirm(done)
+        return done if done.transaction == self.id or is_certain(self._lake, done.transaction) else None
 
     # ---- when others were faster -----------------------------------------------------------------------------------------------
 
@@ -306,7 +307,7 @@ class StagedTransaction:
             )  # fmt: skip
             self._followable(moved)
         # What was read is compared before what is written: only the decision may say which tables to look at again.
-        taken, joined = self._member.join(turn, [moved.table for moved in stale.moved], alone=self._publish_by is not None)
+        taken, joined = self._join(turn, [moved.table for moved in stale.moved])
         if joined is None:
             self._carry_over(self._moved_by_now() if taken and self._isolation == "snapshot" else stale.moved)
         return joined
@@ -386,9 +387,10 @@ class StagedTransaction:
     def _finished(self, done: Published, started: float, turn: Turn) -> LakeCommit:
         ours = done.transaction == self.id
         written = self._written
-        if self._member.batch:
+        member = self._member
+        if member is not None and member.batch:
             try:
-                self._rebased.update(self._member.adopt(done))
+                self._rebased.update(member.adopt(done))
             except (StorageError, ContentionError) as error:
                 raise self._unknown(error) from error
         result = LakeCommit(
@@ -406,8 +408,8 @@ class StagedTransaction:
                 self._lake.used.note(self._branch, table.name, table.id)
         if ours and any(table.defines for table in self._by_name.values()):
             note_names(self._lake, self._branch, done.snapshot, self.id, self._says)
-        if self._member.batch:
-            self._member.finish()
+        if member is not None and member.batch:
+            member.finish()
         elif ours:
             self._give_names(written, turn)
         else:

@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
 from tiltyard.catalog.lake_values import Moved, Snapshot
-from tiltyard.errors import ConflictError, ExpectedVersionMismatch, fit
+from tiltyard.errors import ConflictError, ExpectedVersionMismatch, HistoryUnavailable, OutcomeUnknown, TiltyardError, fit
 from tiltyard.lakes.table_names import shown
 
 _LOOKED_AT: Final = 64
@@ -120,3 +120,21 @@ def name_table(error: ConflictError, catalog: Catalog, branch: str, base: int, m
 def _done_to(snapshot: Snapshot, table: str) -> list[str]:
     changes = [change for change in snapshot.changes if (change.table == table if table else change.changes_names)]
     return [operation for change in changes for operation in ((change.kind,) if change.changes_names else change.operations)]
+
+
+def expired(transaction: str, base: int, url: str, *, doubted: bool) -> TiltyardError:
+    """For one begun before transactions whose records have expired: its own record may have been among them.
+
+    Args:
+        transaction: its id.
+        base: the snapshot that it was begun at.
+        url: of the lake.
+        doubted: whether it may have been committed.
+    """
+    what = f"Transaction {transaction} was begun at snapshot {base}, and outcomes of that time have expired"
+    if doubted:
+        return OutcomeUnknown(
+            f"{what}: whether it was committed is not known.", transaction_id=transaction, version=0, uri=url,
+            advice="Look at the tables. Nothing was deleted.",
+        )  # fmt: skip
+    return HistoryUnavailable(f"{what}.", read_version=base, advice="Run it again from the beginning.")

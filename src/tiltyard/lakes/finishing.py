@@ -16,7 +16,6 @@ from tiltyard.errors import ContentionError, CorruptTable, NotFound, StorageErro
 from tiltyard.format.manifest_file import ManifestFile
 from tiltyard.format.names import Scheme
 from tiltyard.storage.external import ExternalStore, VersionClaim, discard, finalize
-from tiltyard.transaction.new_files import is_missing
 from tiltyard.transaction.verify import transaction_id
 from tiltyard.verbs.engine.access import TableAccess
 
@@ -210,24 +209,19 @@ def load_head(access: TableAccess, head: TableHead, known: ManifestFile | None =
     return file, transaction_id(file)
 
 
-def adopt_foreign(lake: LakeBase, store: ExternalStore, head: TableHead, path: str, branch: str, line: str) -> bool:
-    """Adopts versions of a writer that does not know the catalog, so that ours are not given numbers that are taken; whether it may have.
+def adopt_foreign(lake: LakeBase, store: ExternalStore, head: TableHead, branch: str, line: str) -> None:
+    """Adopts versions above one that is built on, if a writer made them that does not know the catalog: our numbers would be taken.
 
     Args:
         lake: the lake.
         store: of the branch of the table that is written to.
-        head: the table on that branch, with the version that ours is built on.
-        path: the final name of ours.
+        head: the table on that branch, with the version that is built on.
         branch, line: the branch of the lake, and which line of that name.
     """
-    # Past the ledger: what is committed and not finished yet, publishing finds out.
-    if is_missing(store.inner, path):
-        return False
     known = next(iter(lake.catalog.heads([head.id], branch)), None)
     # A version that the catalog knows is nobody's but a rival's. One that is forked for this line may have nothing committed yet.
     if known is not None and known.version <= head.version:
         adopt(lake.catalog, store, replace(known, branch=head.branch), branch, line, known)
-    return True
 
 
 def claim_of(pending: Pending) -> VersionClaim:

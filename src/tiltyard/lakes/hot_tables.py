@@ -55,15 +55,14 @@ class Turn:
     def taken(self) -> bool:
         return self._ticket is not None
 
-    def take(self, lost: Collection[str] = (), who: Offering | None = None) -> bool:
-        """Waits for the turn, if a table is hot or was just lost to others. Whether we took it just now: tables may have moved since.
-
-        Args:
-            lost: tables at which others were faster.
-            who: whom those ahead may spare the wait.
-        """
+    def is_wanted(self, lost: Collection[str] = ()) -> bool:
+        """Whether a table is hot, or was just ``lost`` to others, and the turn is not ours yet."""
         if lost:
             self._hot.note(lost)
+        return self._ticket is None and bool(self._hot.among(self._tables))
+
+    def take(self, who: Offering | None = None) -> bool:
+        """Waits for the turn, as one ``who`` may be spared the wait. Whether we took it just now: tables may have moved since."""
         records, hot = self._catalog.records, self._hot.among(self._tables)
         if self._ticket is not None or not hot or not isinstance(records, GivesTickets):
             return False

@@ -28,7 +28,7 @@ from tiltyard.errors import StorageError, TiltyardError
 from tiltyard.format.names import Scheme, manifest_path
 from tiltyard.lakes.finishing import adopt_foreign, finish, load_head
 from tiltyard.storage.external import ExternalStore
-from tiltyard.transaction.new_files import LOOK_AFTER, check_there, new_files
+from tiltyard.transaction.new_files import LOOK_AFTER, check_there, is_missing, new_files
 from tiltyard.transaction.transaction import Transaction
 from tiltyard.verbs.engine.staged_access import StagedAccess, staged_access
 
@@ -214,7 +214,9 @@ class BatchLeader:
             mine = replace(head, branch=change.branch or head.branch, owner=self._line)
             path = manifest_path(head.version + 1, Scheme(head.naming))
             store = cast(ExternalStore, self._lake.access_of(mine, self._branch).store)
-            found |= adopt_foreign(self._lake, store, mine, path, self._branch, self._line)
+            if not is_missing(store.inner, path):  # past the ledger: nobody else's version may have the number
+                adopt_foreign(self._lake, store, mine, self._branch, self._line)
+                found = True
         return found
 
     def _without_files(self, plan: BatchPlan) -> set[str]:
@@ -273,7 +275,7 @@ class BatchLeader:
         branch, kept = self._lake.opened(head).latest or (None, None)
         file, maker = load_head(staged, head, kept if branch == head.branch else None)
         if columns_of(file.manifest) != writers[0].rows[table].columns:
-            raise StorageError(f"{head.name} has other columns by now than the rows of those who wait")
+            raise StorageError(f"{head.name} has other columns than the rows of those who wait")
         several: list[Transaction] = [each for offer in writers for each in offer.rows[table].transactions]
         try:
             staged.stage_rows(file, scheme, self._lake.catalog.runtime.random.uuid(), several)

@@ -1,8 +1,9 @@
 """From versions found in the files back to the transactions that made them, in an order in which they can have been committed.
 
 Pure: values in, values out. One lake transaction is one group, whatever tables it is in, and so is a batch with its members; versions of
-foreign writers that follow each other are one group by themselves. Within one line of versions the order is known, and a group comes after
-all that it builds on in any line. Where that leaves a choice, the base that a transaction had seen and then the time in its manifests decide.
+foreign writers that follow each other are one group by themselves. Within one line of versions the order is known, and a group comes
+after all that it builds on in any line. Where that leaves a choice, the base that a transaction had seen and then the time in its
+manifests decide.
 """
 
 from __future__ import annotations
