@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from tiltyard.catalog.value_codec import transaction_key
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, StorageError
 from tiltyard.lake import Lake
 from tiltyard.lakes import lake_batches
+from tiltyard.lakes.cleanup.orphans import committed_beyond
 from tiltyard.lakes.lake_batches import BatchLeader
 from tiltyard.storage.staged import STAGED
 from tiltyard.verbs.outcome import Committed, NotCommitted
@@ -314,6 +316,23 @@ def test_a_member_is_certain_only_once_its_version_has_its_name(lake: Lake, monk
     assert not lake.check().problems
 
 
+def test_a_conflict_names_the_members_that_wrote_to_the_table(lake: Lake) -> None:
+    late = lake.transaction()
+    late.table("b").delete("id = 1")
+    late.table("a").delete("id = 1")
+    with held_turn(lake, "a") as held:
+        line_up(lake, held, 2)
+        only = lake.transaction(message="only a")
+        only.table("a").append(numbers(3))
+        held.line_up(only)
+        held.give_back()
+    lake.table("b").overwrite(numbers(8))
+    with pytest.raises(ConflictError) as raised:
+        late.commit()
+    assert "m2" in str(vars(raised.value))
+    assert "only a" not in str(vars(raised.value))
+
+
 # ---- a lost catalog, and cleanups ----------------------------------------------------------------------------------------------
 
 
@@ -366,3 +385,60 @@ def test_of_a_batch_without_any_name_nobody_can_tell(site: Site, lake: Lake, mon
     report = rebuild(site)
     assert set(report.in_doubt) == {batch, *(each.transaction_id for each in done)}
     assert both(site.open()) == ([1], [1])
+
+
+def test_what_members_had_staged_is_not_committed_again(site: Site, lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tiltyard.verbs.engine.staged_access.StagedAccess.drop_versions", lambda _: None)  # they died before
+    with held_turn(lake, "a") as held:
+        for number in (2, 3):
+            tx = lake.transaction()
+            for more in (0, 10, 20):
+                tx.table("a").append(numbers(number + more))
+            held.line_up(tx)
+        held.give_back()
+    monkeypatch.undo()
+    lose_catalog(site)
+    report = rebuild(site)
+    found = site.open()
+    assert ids(found.table("a")) == [1, 2, 3, 12, 13, 22, 23]
+    assert found.table("a").version == 2
+    assert not report.in_doubt
+    assert not found.check().problems
+
+
+def test_what_a_dead_leader_staged_goes_and_the_rows_of_members_stay(lake: Lake, site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish = lake.catalog.publish
+
+    def dies(publication: Publication, *more: Any) -> Published:
+        if publication.members:
+            raise StorageError("it dies", maybe_applied=True)
+        return publish(publication, *more)
+
+    monkeypatch.setattr(lake.catalog, "publish", dies)
+    with held_turn(lake, "a", "b") as held:
+        line_up(lake, held, 2, 3, 4)
+        held.give_back()
+    monkeypatch.undo()
+    assert [path for path in site.files() if STAGED in path]
+    report = lake.cleanup(grace=timedelta(0))
+    assert not [path for path in site.files() if STAGED in path]
+    assert report
+    assert both(lake) == ([1, 2, 3, 4], [1, 2, 3, 4])
+    assert not lake.check().problems
+
+
+def test_an_older_catalog_leaves_what_a_member_staged(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.create_table("c", numbers(1))
+    monkeypatch.setattr("tiltyard.lakes.batch_members.finish", lambda *given, **more: [])  # its own table waits for its name
+    with held_turn(lake, "a") as held:
+        for number in (2, 3):
+            tx = lake.transaction()
+            tx.table("a").append(numbers(number))
+            tx.table("c" if number == 3 else "b").append(numbers(number))
+            held.line_up(tx)
+        done = held.give_back()
+    heads = lake.catalog.cut().tables
+    before = [(lake.plain_access_of(heads[name]), 1) for name in ("a", "b", "c")]
+    batch = lake.catalog.transaction(done[0].transaction_id)
+    assert batch is not None
+    assert committed_beyond(before, lake.id) == {batch[LEADER], *(each.transaction_id for each in done)}

@@ -53,6 +53,8 @@ class BatchMember:
         self.id = transaction
         self.offered = False
         self.batch = NOBODY
+        self._seen: Published | None = None
+        """What we were found to be committed as while we waited."""
         self._folded: list[StagedTable] = []
         """Tables whose rows are in a version with those of others, once it is committed."""
 
@@ -62,7 +64,7 @@ class BatchMember:
         """Waits for our turn, and leads those who wait behind; whether we took it, and what we are committed as, if that is so."""
         if not turn.take(self):
             return False, None
-        done = self._found() if self.offered else None
+        done = (self._seen or self._found()) if self.offered else None
         if done is None and self._led(turn):
             done = self._found()
         if done is not None:
@@ -78,7 +80,8 @@ class BatchMember:
 
     def is_done(self) -> bool:
         """Whether somebody has committed it; see ``Offering``."""
-        return self._found() is not None
+        self._seen = self._found()
+        return self._seen is not None
 
     def _own(self) -> BatchOffer | None:
         """What we want to commit; None where that is nobody else's to do."""

@@ -174,7 +174,7 @@ class StagedTransaction:
         """Waits for the turn, if it is ours to wait for; whether we took it, and what we are committed as, if others did that meanwhile."""
         if not turn.is_wanted(lost):
             return False, None
-        if self._publish_by is not None:  # a step of its own, which is nobody else's to take
+        if self._publish_by is not None or self._at_end is not None:  # a step of its own, or versions that stock clients go on from
             return turn.take(), None
         if self._member is None:
             self._member = BatchMember(self._lake, self.id, self._branch, self._publication, lambda: self._written)

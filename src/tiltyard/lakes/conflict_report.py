@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from tiltyard.catalog.catalog import Catalog
-from tiltyard.catalog.lake_values import Moved, Snapshot
+from tiltyard.catalog.lake_values import Moved, Snapshot, SnapshotMember
 from tiltyard.errors import ConflictError, ExpectedVersionMismatch, HistoryUnavailable, OutcomeUnknown, TiltyardError, fit
 from tiltyard.lakes.table_names import shown
 
@@ -64,10 +65,16 @@ def moved_by(catalog: Catalog, branch: str, base: int, table: str) -> list[dict[
     """Who changed a table after a snapshot, or any name where no table is given, the oldest first."""
     later = [snapshot for snapshot in catalog.history(branch, limit=_LOOKED_AT) if snapshot.id > base]
     return [
-        {"transaction": snapshot.transaction, "author": snapshot.author, "operation": ", ".join(done), "message": snapshot.message}
+        {"transaction": maker.transaction, "author": maker.author, "operation": ", ".join(done), "message": maker.message}
         for snapshot in reversed(later)
         if (done := _done_to(snapshot, table))
+        for maker in _makers(snapshot, table)
     ]
+
+
+def _makers(snapshot: Snapshot, table: str) -> Sequence[Snapshot | SnapshotMember]:
+    """Whose work on a table a snapshot is: of a batch, those of its members that wrote to it."""
+    return [member for member in snapshot.members if table in member.tables] or [snapshot]
 
 
 def steps_of(catalog: Catalog, branch: str, base: int, table: str) -> list[tuple[Snapshot, list[str]]]:
