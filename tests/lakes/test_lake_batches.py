@@ -187,6 +187,41 @@ def test_a_serializable_member_sees_nothing_that_one_before_it_wrote(lake: Lake)
     assert not lake.check().problems
 
 
+def test_what_a_member_read_is_compared_under_the_lock(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    lake.create_table("c", numbers(1))
+    publish, late = lake.catalog.publish, list[Publication]()
+
+    def moves(publication: Publication, *more: Any) -> Published:
+        if publication.members and not late:
+            late.append(publication)
+            lake.table("c").append(numbers(2))
+        return publish(publication, *more)
+
+    with held_turn(lake, "a") as held:
+        line_up(lake, held, 2)
+        reads = lake.transaction(isolation="serializable")
+        assert ids(reads.table("c")) == [1]
+        reads.table("a").append(numbers(5))
+        lake.table("a").append(numbers(9))  # so that it finds the table moved, and waits
+        held.line_up(reads)
+        line_up(lake, held, 3)
+        monkeypatch.setattr(lake.catalog, "publish", moves)
+        held.ticket.give_back()
+        assert isinstance(held.waiters[1].failed(), ConflictError)
+        assert held.waiters[0].done().snapshot == held.waiters[2].done().snapshot
+    assert [member.transaction for member in late[0].members][1] == reads.id
+    assert both(lake) == ([1, 2, 3, 9], [1, 2, 3])
+
+
+def test_columns_are_compared_with_those_of_the_version(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lake_batches, "columns_of", lambda _: "others")
+    with held_turn(lake, "a", "b") as held:
+        line_up(lake, held, 2, 3)
+        first, second = held.give_back()
+    assert first.snapshot != second.snapshot
+    assert both(lake) == ([1, 2, 3], [1, 2, 3])
+
+
 def test_who_has_lost_its_files_is_left_out(lake: Lake, site: Site) -> None:
     with held_turn(lake, "a", "b") as held:
         line_up(lake, held, 2)
@@ -282,11 +317,14 @@ def test_a_batch_gives_way_to_a_foreign_version_as_a_whole(lake: Lake, monkeypat
     monkeypatch.setattr(lake.catalog, "publish", beside)
     with held_turn(lake, "a") as held:
         for number in (2, 3, 4):
-            tx = lake.transaction()
+            tx = lake.transaction(idempotency_key=f"k{number}")
             tx.table("a").append(numbers(number))
             held.line_up(tx)
         commits = held.give_back()
     assert done
+    assert not any(each.replayed for each in commits), "nobody had the keys any more"
+    told = [(lake.catalog.with_key(f"k{number}") or {}).get("transaction") for number in (2, 3, 4)]
+    assert told == [each.transaction_id for each in commits]
     assert ids(lake.table("a")) == [1, 2, 3, 4, 50]
     assert all(isinstance(lake.outcome(each.transaction_id), Committed) for each in commits)
     assert any(snapshot.voided and len(snapshot.members) == 3 for snapshot in lake.catalog.history())
