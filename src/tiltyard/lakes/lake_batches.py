@@ -191,7 +191,7 @@ class BatchLeader:
                 if not gone and not self._adopts(plan) and self._commit(plan, left_out):
                     return
             except TiltyardError as error:
-                _log.info("transaction %s goes on without those who wait: %s", self._own.transaction, error)
+                _log.info("transaction %s is published alone, without the waiting ones: %s", self._own.transaction, error)
                 return
 
     # ---- before the decision ---------------------------------------------------------------------------------------------------
