@@ -13,9 +13,9 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
 from tiltyard.catalog.batch_offers import BatchOffer, OfferedRows, can_be_folded, can_be_offered, columns_of, decoded, encode_offer
-from tiltyard.catalog.lake_values import Publication
+from tiltyard.catalog.lake_values import Publication, Snapshot
 from tiltyard.catalog.publishing import COMMITTED, LEADER, Published
-from tiltyard.errors import ContentionError, StorageError, TiltyardError
+from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError
 from tiltyard.lakes.finishing import finish, is_certain
 from tiltyard.lakes.hot_tables import Turn
 from tiltyard.lakes.lake_batches import BatchLeader
@@ -53,6 +53,8 @@ class BatchMember:
         self.id = transaction
         self.offered = False
         self.batch = NOBODY
+        self._made: Snapshot | None = None
+        """The snapshot of that batch."""
         self._seen: Published | None = None
         """What we were found to be committed as while we waited."""
         self._folded: list[StagedTable] = []
@@ -131,10 +133,18 @@ class BatchMember:
         if known is None or known["state"] != COMMITTED:
             return None
         if LEADER in known:
-            if not is_certain(self._lake, self.id):
+            made = self._snapshot(int(known["snapshot"]))
+            # Only what is alone in its snapshot can be given up to a foreign writer.
+            if len(made.changes) == 1 and not is_certain(self._lake, self.id):
                 return None
-            self.batch = str(known[LEADER])
+            self.batch, self._made = str(known[LEADER]), made
         return Published(int(known["snapshot"]), self.id)
+
+    def _snapshot(self, number: int) -> Snapshot:
+        try:
+            return self._lake.catalog.snapshot(number, self._branch)
+        except NotFound as error:
+            raise StorageError(f"snapshot {number}, which has transaction {self.id}, was cleaned up", name=self._branch) from error
 
     def _found(self) -> Published | None:
         with suppress(StorageError, ContentionError):  # whoever decides about us looks again
@@ -171,7 +181,8 @@ class BatchMember:
         Raises:
             StorageError: the snapshot cannot be read.
         """
-        steps = {change.table: change.steps for change in self._lake.catalog.snapshot(done.snapshot, self._branch).changes}
+        made = self._made or self._snapshot(done.snapshot)
+        steps = {change.table: change.steps for change in made.changes}
         rebased = {}
         for table in self._written():
             assert table.access is not None
