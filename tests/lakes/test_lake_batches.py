@@ -13,7 +13,7 @@ from tests.support.lost_catalogs import lose_catalog, rebuild
 from tiltyard.catalog.lake_values import Publication
 from tiltyard.catalog.publishing import LEADER, Published
 from tiltyard.catalog.value_codec import transaction_key
-from tiltyard.errors import ConflictError, ExpectedVersionMismatch, StorageError
+from tiltyard.errors import ConflictError, ExpectedVersionMismatch, InvalidInput, StorageError
 from tiltyard.lake import Lake
 from tiltyard.lakes import lake_batches
 from tiltyard.lakes.cleanup.orphans import committed_beyond
@@ -72,6 +72,26 @@ def test_those_who_wait_are_one_snapshot_and_each_is_found(lake: Lake, site: Sit
     assert not [path for path in site.files() if STAGED in path], "all that was staged is gone"
     assert len(site.files("_transactions/")) == 4, "the first of each table, and that of the batch"
     assert both(lake) == ([1, 2, 3, 4], [1, 2, 3, 4])
+
+
+def test_a_revert_takes_back_others_only_when_it_is_told_to(lake: Lake) -> None:
+    with held_turn(lake, "a", "b") as held:
+        line_up(lake, held, 2, 3)
+        done = held.give_back()
+    snapshot = done[0].snapshot
+    newest = next(iter(lake.catalog.history()))
+    assert set(newest.transactions) == {each.transaction_id for each in done}
+    for dry_run in (True, False):
+        with pytest.raises(InvalidInput, match="2 transactions") as caught:
+            lake.branches.revert(snapshot, dry_run=dry_run)
+        assert all(each.transaction_id in str(caught.value) for each in done)
+    assert both(lake) == ([1, 2, 3], [1, 2, 3])
+    lake.branches.revert(snapshot, all_writers=True)
+    assert both(lake) == ([1], [1])
+    alone = add_to_both(lake.transaction(), 5).commit()
+    assert lake.snapshot().id == alone.snapshot
+    lake.branches.revert(alone.snapshot)
+    assert both(lake) == ([1], [1])
 
 
 def test_whoever_does_not_wait_makes_no_offer(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:

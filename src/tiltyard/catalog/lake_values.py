@@ -226,6 +226,12 @@ class Snapshot:
     members: tuple[SnapshotMember, ...] = ()
 
     @property
+    def transactions(self) -> tuple[str, ...]:
+        """The ids of all transactions that were committed in it; a batch is none itself."""
+        is_batch = any(member.tables for member in self.members)
+        return (*(() if is_batch else (self.transaction,)), *(member.transaction for member in self.members))
+
+    @property
     def authors(self) -> tuple[str, ...]:
         """The authors of all commits in it, as far as they are known, each once."""
         return tuple(dict.fromkeys(filter(None, (self.author, *(member.author for member in self.members)))))

@@ -136,10 +136,12 @@ def revert(
     on_conflict: OnConflict = None,
     message: Message = None,
     dry_run: DryRun = False,
+    all_writers: Annotated[bool, typer.Option("--all-writers", help="Also where several transactions were committed together.")] = False,
 ) -> None:
     """Revert what one snapshot changed, in one commit; later changes stay. Exit code 1: a dry run found conflicts."""
+    answers = _answers(on_conflict or [])
     with session.opened() as lake:
-        done = lake.branches.revert(snapshot, on, on_conflict=_answers(on_conflict or []), message=message, dry_run=dry_run)
+        done = lake.branches.revert(snapshot, on, on_conflict=answers, message=message, dry_run=dry_run, all_writers=all_writers)
     _tell(session, done, f"nothing of snapshot {snapshot} is left to revert", f"without snapshot {snapshot}")
 
 

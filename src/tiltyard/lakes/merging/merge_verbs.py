@@ -134,19 +134,40 @@ class MergeVerbs:
         on_conflict: OnConflict = "fail",
         message: str | None = None,
         dry_run: bool = False,
+        all_writers: bool = False,
     ) -> MergeResult:
         """Reverts what one snapshot of a branch changed, in one commit; later changes stay.
+
+        Commits that waited for the same table may be in one snapshot. It is reverted as a whole, and only if that is asked for.
 
         Args:
             snapshot: its number.
             branch: the branch.
             on_conflict, message, dry_run: as for ``merge``.
+            all_writers: whether to revert a snapshot in which several transactions were committed together, whoever wrote them.
 
         Raises:
             MergeConflict: later snapshots changed the same things.
             NotFound: there is no such branch or snapshot.
+            InvalidInput: the snapshot has more than one transaction, and ``all_writers`` was not given.
         """
+        if not all_writers:
+            self._check_alone(branch, snapshot)
         return self._picked("revert", branch, snapshot, branch, on_conflict, message, dry_run)
+
+    def _check_alone(self, branch: str, snapshot: int) -> None:
+        """Refuses a snapshot that has commits of several writers: whoever takes back one of them may not know of the others."""
+        try:
+            together = self._lake.catalog.snapshot(snapshot, branch).transactions
+        except (NotFound, TypeError):
+            return  # what it is told of is refused below
+        if len(together) > 1:
+            raise InvalidInput(
+                f"Snapshot {snapshot} has {len(together)} transactions, which were committed together: {', '.join(together)}.",
+                argument="snapshot",
+                advice="See lake.history() for who wrote them. all_writers=True (--all-writers) takes back all of them; "
+                "to take back one, delete its rows.",
+            )
 
     def restore(self, snapshot: int, branch: str = MAIN, *, message: str | None = None, dry_run: bool = False) -> MergeResult:
         """Restores the content that all tables of a branch had at a snapshot, in one commit.

@@ -39,7 +39,8 @@ def _cherry_pick(tables: LakeSpark, values: Values) -> list[Any]:
 
 
 def _revert(tables: LakeSpark, values: Values) -> list[Any]:
-    return _told(tables.lake.branches.revert(values["snapshot"], values["branch"] or MAIN, **_settled(values)))
+    together = bool(values["all_writers"])
+    return _told(tables.lake.branches.revert(values["snapshot"], values["branch"] or MAIN, all_writers=together, **_settled(values)))
 
 
 def _restore(tables: LakeSpark, values: Values) -> list[Any]:
@@ -96,7 +97,12 @@ BRANCH_PROCEDURES: Final[Mapping[str, Procedure]] = {
     "cherry_pick": Procedure(
         "Applies one snapshot of a branch to another branch.", (_SOURCE, _SNAPSHOT, Parameter("into"), *_SETTLED), _MERGED, _cherry_pick
     ),
-    "revert": Procedure("Reverts what one snapshot changed.", (_SNAPSHOT, Parameter("branch"), *_SETTLED), _MERGED, _revert),
+    "revert": Procedure(
+        "Reverts what one snapshot changed.",
+        (_SNAPSHOT, Parameter("branch"), *_SETTLED, Parameter("all_writers", "boolean")),
+        _MERGED,
+        _revert,
+    ),
     "restore_snapshot": Procedure(
         "Gives all tables the content they had at a snapshot.", (_SNAPSHOT, Parameter("branch"), *_HOW), _MERGED, _restore
     ),
