@@ -64,30 +64,31 @@ def _rows(writer: int) -> pa.Table:
     return pa.table({"writer": pa.array([writer], pa.int64()), "n": pa.array([0], pa.int64())})
 
 
-def _write(address: str, root: str, writer: int, seconds: float, start: Barrier, told: Queue[Told]) -> None:
+def _write(address: str, root: str, writer: int, seconds: float, batch: bool, start: Barrier, told: Queue[Told]) -> None:
     rows, taken, failed = _rows(writer), list[float](), 0
     with ty.Lake.open(address, root=root) as lake:
-        _add(lake, writer, rows)  # everything is loaded and connected
+        _add(lake, writer, rows, batch)  # everything is loaded and connected
         start.wait()
         end = time.perf_counter() + seconds
         while time.perf_counter() < end:
             begun = time.perf_counter()
             try:
-                _add(lake, writer, rows)
+                _add(lake, writer, rows, batch)
                 taken.append(time.perf_counter() - begun)
             except ty.TiltyardError:
                 failed += 1
     told.put(Told(taken, failed))
 
 
-def _add(lake: ty.Lake, writer: int, rows: pa.Table) -> None:
+def _add(lake: ty.Lake, writer: int, rows: pa.Table, batch: bool) -> None:
     with lake.transaction() as tx:
+        tx.batch = batch
         tx.table(f"own{writer}").append(rows)
         tx.table("hot").append(rows)
 
 
-def measure(catalogs: Catalogs, writers: int, seconds: float, alone: float | None) -> HotFigure:
-    """One run on a new lake; ``alone`` is what one writer reaches, None where this is that one.
+def measure(catalogs: Catalogs, writers: int, seconds: float, alone: float | None, *, batch: bool = False) -> HotFigure:
+    """One run on a new lake; ``alone`` is what one writer reaches, None where this is that one; ``batch`` lets them be committed together.
 
     Raises:
         AssertionError: a row that was acknowledged is missing, or came twice.
@@ -98,7 +99,7 @@ def measure(catalogs: Catalogs, writers: int, seconds: float, alone: float | Non
             tx.create_table(name, _rows(-1))
     context = multiprocessing.get_context("spawn")
     start, queue = context.Barrier(writers), context.Queue()
-    processes = [context.Process(target=_write, args=(address, root, number, seconds, start, queue)) for number in range(writers)]
+    processes = [context.Process(target=_write, args=(address, root, number, seconds, batch, start, queue)) for number in range(writers)]
     for process in processes:
         process.start()
     told: list[Told] = [queue.get() for _ in processes]
@@ -134,6 +135,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--catalog", choices=["sqlite", "postgresql", "both"], default="both")
     parser.add_argument("--writers", type=int, nargs="+", default=[4, 16])
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--batch", action="store_true", help="let those who wait be committed together")
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--check", action="store_true")
     given = parser.parse_args(arguments)
@@ -145,7 +147,7 @@ def main(arguments: list[str] | None = None) -> int:
             catalogs = Catalogs(kind, directory, server)
             alone: float | None = None
             for writers in (1, *(number for number in given.writers if number > 1)):
-                figures.append(measure(catalogs, writers, given.seconds, alone))
+                figures.append(measure(catalogs, writers, given.seconds, alone, batch=given.batch))
                 alone = alone or figures[-1].per_second
                 if not given.json:
                     print(_line(figures[-1]), flush=True)

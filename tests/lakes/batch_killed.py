@@ -99,6 +99,7 @@ def work(uri: str, arguments: dict[str, Any], table: str, first: int, point: str
         number = first
         while not over.poll():
             with lake.transaction(message=str(number), idempotency_key=str(number)) as tx:
+                tx.batch = True
                 tx.table(table).append(numbers(number))
                 tx.table("hot").append(numbers(number))
             told.send(number)

@@ -16,7 +16,6 @@ from tests.support.lakes import numbers
 from tiltyard.catalog.lake_values import Moved
 from tiltyard.catalog.records import Decide, Found, Offering, Writes
 from tiltyard.lake import Lake
-from tiltyard.lakes.batch_members import BatchMember
 from tiltyard.lakes.commit_transaction import StagedTransaction
 from tiltyard.lakes.hot_tables import HotTables, Turn
 
@@ -85,8 +84,6 @@ def deadly(point: str, lake: Lake) -> None:
 def work(uri: str, arguments: dict[str, Any], table: str, first: int, point: str, told: Connection, over: Connection) -> None:
     """Writes numbers until ``over`` is closed, and tells each once the transaction that wrote it is acknowledged."""
     with Lake.open(uri, **{"durability": "os", **arguments}) as lake:
-        # Each by itself, as where catalogs take no offers: ``batch_killed`` is about those who are committed together.
-        setattr(BatchMember, "offer", lambda _: b"")  # noqa: B010 - mypy does not let a method be replaced
         if point:
             deadly(point, lake)
         number = first

@@ -74,6 +74,18 @@ def test_those_who_wait_are_one_snapshot_and_each_is_found(lake: Lake, site: Sit
     assert both(lake) == ([1, 2, 3, 4], [1, 2, 3, 4])
 
 
+def test_who_does_not_allow_it_has_a_snapshot_of_its_own(lake: Lake) -> None:
+    with held_turn(lake, "a", "b") as held:
+        line_up(lake, held, 2)
+        alone = held.line_up(add_to_both(lake.transaction(), 3), offers=False, batch=False)
+        line_up(lake, held, 4)
+        done = held.give_back()
+    assert alone.commit is not None
+    assert done[0].snapshot == done[2].snapshot != alone.commit.snapshot
+    assert alone.tx._member is None
+    assert both(lake) == ([1, 2, 3, 4],) * 2
+
+
 def test_a_revert_takes_back_others_only_when_it_is_told_to(lake: Lake) -> None:
     with held_turn(lake, "a", "b") as held:
         line_up(lake, held, 2, 3)
@@ -99,6 +111,7 @@ def test_whoever_does_not_wait_makes_no_offer(lake: Lake, monkeypatch: pytest.Mo
     monkeypatch.setattr(lake_batches.BatchLeader, "lead", lambda *given: offered.append(given))
     lake.hot.note([head.id for head in lake.catalog.cut().tables.values()])
     tx = lake.transaction()
+    tx.batch = True
     add_to_both(tx, 2).commit()
     assert tx._member is not None
     assert not tx._member.offered

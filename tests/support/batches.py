@@ -68,9 +68,15 @@ class HeldTurn:
         assert isinstance(self.ticket, ShowsOffers)
         return len(self.ticket.offers())
 
-    def line_up(self, tx: LakeTransaction, *, offers: bool = True) -> Waiter:
+    def offered(self) -> list[bytes]:
+        """What they offer."""
+        assert isinstance(self.ticket, ShowsOffers)
+        return [data for _, data in self.ticket.offers()]
+
+    def line_up(self, tx: LakeTransaction, *, offers: bool = True, batch: bool = True) -> Waiter:
         """Has a transaction wait behind all that do; it is in its place, with its offer if it makes one, when this returns."""
         before, standing = self.offers(), len(self._entries())
+        tx.batch = batch
         waiter = Waiter(tx).start()
         self.waiters.append(waiter)
         until(lambda: (self.offers() > before) if offers else len(self._entries()) > standing or not waiter.thread.is_alive())

@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from tiltyard.catalog.lake_values import Publication
 from tiltyard.catalog.server_records import publication_from_body
-from tiltyard.errors import CorruptTable, TiltyardError
+from tiltyard.errors import TiltyardError
 from tiltyard.format.manifest import Manifest
 from tiltyard.transaction.group import adds_rows
 from tiltyard.transaction.transaction import Transaction, is_transaction_id
@@ -49,12 +49,14 @@ class BatchOffer:
     Attributes:
         publication: all of it, as its author would send it.
         rows: what it adds to tables to which it only adds rows, by their ids.
+        files: all that it wrote into the directory of each table beside versions; a leader looks whether they are there.
         begun: when the work began that its files come from, on the monotonic clock of this machine.
         durability: what its author promises of what it commits; whoever promises something else does not commit it.
     """
 
     publication: Publication
     rows: Mapping[str, OfferedRows] = field(default_factory=dict)
+    files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     begun: float = 0.0
     durability: str = ""
 
@@ -90,30 +92,46 @@ def encode_offer(offer: BatchOffer) -> bytes:
         table: {"columns": told.columns, "transactions": [base64.b64encode(each.to_bytes()).decode() for each in told.transactions]}
         for table, told in offer.rows.items()
     }
-    body = {"publication": asdict(offer.publication), "rows": rows, "begun": offer.begun, "durability": offer.durability}
+    facts = {"files": dict(offer.files), "begun": offer.begun, "durability": offer.durability}
+    body = {"publication": asdict(offer.publication), "rows": rows, **facts}
     data = json.dumps(body, separators=(",", ":")).encode()
     return b"" if len(data) > MOST_BYTES else _MAGIC + _digest(data) + data
 
 
-def decode_offer(data: bytes) -> BatchOffer:
-    """Reads that back.
-
-    Raises:
-        CorruptTable: it is none, or was not written to its end.
-    """
+def decode_offer(data: bytes) -> BatchOffer | None:
+    """Reads that back; None for what is no whole offer, whoever wrote it: its author waits for a turn."""
     sound = len(data) <= MOST_BYTES + _HEADER_BYTES and data.startswith(_MAGIC)
     if not sound or data[len(_MAGIC) : _HEADER_BYTES] != _digest(data[_HEADER_BYTES:]):
-        raise CorruptTable("an offer", "it is not whole")
+        return None
     try:
-        body = json.loads(data[_HEADER_BYTES:])
-        publication = publication_from_body(body["publication"])
-        rows = {str(table): _rows(told) for table, told in body["rows"].items()}
-        offer = BatchOffer(publication, rows, float(body["begun"]), str(body["durability"]))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise CorruptTable("an offer", "it does not say what an offer says") from error
-    if not is_transaction_id(publication.transaction):
-        raise CorruptTable("an offer", "that cannot be a transaction id")
-    return offer
+        offer = _offer(json.loads(data[_HEADER_BYTES:]))
+        sound = _is_typed(offer.publication) and is_transaction_id(offer.transaction)
+        return offer if sound and can_be_offered(offer.publication) else None
+    except (TiltyardError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return None
+
+
+def _offer(body: Mapping[str, Any]) -> BatchOffer:
+    rows = {str(table): _rows(told) for table, told in body["rows"].items()}
+    files = {str(table): tuple(map(str, paths)) for table, paths in body["files"].items()}
+    return BatchOffer(publication_from_body(body["publication"]), rows, files, float(body["begun"]), str(body["durability"]))
+
+
+def _is_typed(told: Publication) -> bool:
+    """Whether all that a leader compares is of the kind it is to be: nobody's offer may stop another one's commit."""
+    texts: list[object] = [told.transaction, told.branch, told.line, told.author, told.message, told.isolation, *told.absent]
+    maybe: list[object] = [told.key]
+    numbers: list[object] = [told.base, 0 if told.names is None else told.names]
+    for change in told.changes:
+        texts += [change.table, change.name, change.base_transaction]
+        maybe += [change.branch, change.base_branch, *(step.staged for step in change.steps)]
+        numbers += [change.base, change.read, *(step.version for step in change.steps)]
+        texts += [text for step in change.steps for text in (step.path, step.transaction, step.operation)]
+    for read in told.reads:
+        texts += [read.table, read.name, read.level]
+        numbers += [read.base, read.data_version]
+    typed = all(isinstance(text, str) for text in texts) and all(text is None or isinstance(text, str) for text in maybe)
+    return typed and all(type(number) is int for number in numbers)
 
 
 def _rows(told: Mapping[str, Any]) -> OfferedRows:
@@ -122,19 +140,6 @@ def _rows(told: Mapping[str, Any]) -> OfferedRows:
     if not transactions or not all(map(can_be_folded, transactions)):
         raise ValueError("it does not only add rows")
     return OfferedRows(str(told["columns"]), transactions)
-
-
-def decoded(several: Sequence[bytes]) -> list[BatchOffer]:
-    """The offers among what lies in files, in their order, each transaction once. Whoever wrote something else waits for a turn."""
-    found: dict[str, BatchOffer] = {}
-    for data in several:
-        try:
-            offer = decode_offer(data)
-        except TiltyardError:
-            continue
-        if can_be_offered(offer.publication):
-            found.setdefault(offer.transaction, offer)
-    return list(found.values())
 
 
 def _digest(data: bytes) -> bytes:

@@ -171,7 +171,8 @@ def _guard_members(publication: Publication, found: Found, tip: Body) -> None:
     rule = protection_in(tip)
     writers = None if rule is None or publication.noted else rule.writers
     members, expired = publication.members, int(tip.get("expired", 0))
-    decided = [member.transaction for member in members if transaction_key(member.transaction) in found]
+    ids = [member.transaction for member in members]
+    decided = [member for member in dict.fromkeys(ids) if transaction_key(member) in found or ids.count(member) > 1]
     refused = [member.transaction for member in members if writers is not None and member.author not in writers]
     # Of a single verb its version tells whether it was committed before.
     refused += [member.transaction for member in members if member.tables and member.base < expired and not publication.noted]

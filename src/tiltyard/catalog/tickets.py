@@ -134,10 +134,11 @@ class FileTicket:
 
     def give_back(self) -> None:
         """Leaves all queues; the next in each learns of it."""
-        entries, self._entries = self._entries, []
-        for entry, held in reversed(entries):
+        while self._entries:
+            entry, held = self._entries[-1]
             _unlink(f"{self.directory}/{entry}")
             fcntl.flock(held, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
+            self._entries.pop()  # only now: who is interrupted before gives the rest back the next time
             os.close(held)
             _wake_next(self.directory, entry)
         if self._socket is not None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
-from tiltyard.catalog.batch_offers import BatchOffer, OfferedRows, can_be_folded, can_be_offered, columns_of, decoded, encode_offer
+from tiltyard.catalog.batch_offers import BatchOffer, OfferedRows, can_be_folded, can_be_offered, columns_of, decode_offer, encode_offer
 from tiltyard.catalog.lake_values import Publication, Snapshot
 from tiltyard.catalog.publishing import COMMITTED, LEADER, Published
 from tiltyard.errors import ContentionError, NotFound, StorageError, TiltyardError
@@ -93,11 +93,13 @@ class BatchMember:
         if not can_be_offered(publication):
             return None
         rows: dict[str, OfferedRows] = {}
+        files: dict[str, tuple[str, ...]] = {}
         begun = []
         try:
             for table in self._written():
                 assert table.access is not None
                 table.access.check_files()
+                files[table.id] = tuple(path for path in table.access.new_files() if not path.endswith("/"))
                 recorded = table.access.recorded
                 begun += [commit.begun for commit in recorded]
                 if recorded and all(map(_is_folded, recorded)):
@@ -106,14 +108,14 @@ class BatchMember:
         except TiltyardError:
             return None  # our own commit meets it, and says so
         durability = str(self._lake.where.storage.durability)
-        return BatchOffer(publication, rows, min(begun, default=0.0), durability)
+        return BatchOffer(publication, rows, files, min(begun, default=0.0), durability)
 
     def _led(self, turn: Turn) -> bool:
         """Commits what others offer together with ours; whether that was tried."""
         ticket = turn.shown()
         if ticket is None or not (there := ticket.offers()):
             return False
-        waiting = [(name, offer) for name, data in there for offer in decoded([data])]
+        waiting = [(name, offer) for name, data in there if (offer := decode_offer(data)) is not None]
         own = self._own() if waiting else None
         if own is None:
             return False
@@ -141,10 +143,11 @@ class BatchMember:
         return Published(int(known["snapshot"]), self.id)
 
     def _snapshot(self, number: int) -> Snapshot:
-        try:
-            return self._lake.catalog.snapshot(number, self._branch)
-        except NotFound as error:
-            raise StorageError(f"snapshot {number}, which has transaction {self.id}, was cleaned up", name=self._branch) from error
+        with suppress(NotFound):
+            made = self._lake.catalog.snapshot(number, self._branch)
+            if self.id in made.transactions:  # else the branch was made anew, and that is the number of another line
+                return made
+        raise StorageError(f"snapshot {number}, which had transaction {self.id}, does not exist any more", name=self._branch)
 
     def _found(self) -> Published | None:
         with suppress(StorageError, ContentionError):  # whoever decides about us looks again
@@ -196,12 +199,16 @@ class BatchMember:
         return rebased
 
     def finish(self) -> None:
-        """Gives names to versions that are ours alone, and removes what we staged of the other tables."""
+        """Sees that all our versions have their names, and removes what we staged of tables whose rows are in somebody else's.
+
+        Raises:
+            CorruptTable: a writer that does not know the catalog has the number of one.
+        """
         folded = self._folded
         mine = [table for table in self._written() if table not in folded]
         named = False
         try:
-            finish(self._lake.catalog, [(table.pending(self.batch, self._branch), table.store) for table in mine])
+            finish(self._lake.catalog, [(table.pending(self.batch, self._branch), table.store) for table in (*folded, *mine)])
             named = True
         except (StorageError, ContentionError) as error:
             _log.warning("transaction %s is committed, but not finished yet: %s", self.id, error)

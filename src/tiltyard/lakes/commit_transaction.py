@@ -58,6 +58,9 @@ _log = logging.getLogger("tiltyard.lake")
 class StagedTransaction:
     """What a transaction has staged, and how all of it is published or thrown away."""
 
+    batch = False
+    """Whether those who wait for the same table may commit it with theirs, in one snapshot."""
+
     def __init__(
         self,
         lake: Lake,
@@ -162,35 +165,33 @@ class StagedTransaction:
 
     def _withdrawn(self) -> Published | None:
         """After a failure, sees to it that nobody else commits us either; what we are committed as, if somebody was faster."""
-        if self._member is None:
-            return None
         self._scope.state = "in doubt"
         try:
-            return self._member.withdraw()
+            return None if self._member is None else self._member.withdraw()
         except (StorageError, ContentionError) as error:
             raise self._unknown(error) from error
 
-    def _join(self, turn: Turn, lost: Collection[str] = ()) -> tuple[bool, Published | None]:
-        """Waits for the turn, if it is ours to wait for; whether we took it, and what we are committed as, if others did that meanwhile."""
+    def _join(self, turn: Turn, lost: Collection[str] = ()) -> tuple[list[Moved] | None, Published | None]:
+        """Waits for our turn: tables that others moved by then, None where we have none; what others committed us as meanwhile."""
         if not turn.is_wanted(lost):
-            return False, None
-        if self._publish_by is not None or self._at_end is not None:  # a step of its own, or versions that stock clients go on from
-            return turn.take(), None
-        if self._member is None:
-            self._member = BatchMember(self._lake, self.id, self._branch, self._publication, lambda: self._written)
-        return self._member.join(turn)
-
-    def _wait_first(self, turn: Turn) -> Published | None:
-        """Waits for the turn at a hot table before the first try; what we are committed as, if others did that meanwhile."""
-        taken, joined = self._join(turn)
-        if taken and joined is None:
-            self._carry_over(self._moved_by_now())
-        return joined
+            return None, None
+        # By ourselves: also a step of its own, or versions that stock clients go on from.
+        if not self.batch or self._publish_by is not None or self._at_end is not None:
+            return (self._moved_by_now() if turn.take() else None), None
+        self._member = self._member or BatchMember(self._lake, self.id, self._branch, self._publication, lambda: self._written)
+        taken, joined = self._member.join(turn)
+        if not taken or joined is not None:
+            return None, joined
+        moved = self._moved_by_now()
+        # After the heads: where they have a version with our own rows, our record is there by now. That is not carried over itself.
+        return moved, self._ask(StorageError("its record cannot be read")) if self._member.offered else None
 
     def _publish(self, turn: Turn, started: float) -> Published:
-        first = self._isolation == "snapshot" and self._publish_by is None and not self._doubted
-        if first and turn.is_wanted() and (done := self._wait_first(turn)) is not None:
-            return done
+        if self._isolation == "snapshot" and self._publish_by is None and not self._doubted:
+            moved, joined = self._join(turn)
+            if joined is not None:
+                return joined
+            self._carry_over(moved or ())
         while True:
             publication = self._publication()
             self._alone = is_alone(publication)
@@ -240,7 +241,7 @@ class StagedTransaction:
         for look in range(LOOKS):
             try:
                 return self._known()
-            except StorageError:
+            except (StorageError, ContentionError):
                 self._catalog.runtime.clock.sleep(wait_before(look, WAIT_UNIT, self._catalog.runtime))
         raise self._unknown(error) from error
 
@@ -307,9 +308,9 @@ class StagedTransaction:
             )  # fmt: skip
             self._followable(moved)
         # What was read is compared before what is written: only the decision may say which tables to look at again.
-        taken, joined = self._join(turn, [moved.table for moved in stale.moved])
+        now, joined = self._join(turn, [moved.table for moved in stale.moved])
         if joined is None:
-            self._carry_over(self._moved_by_now() if taken and self._isolation == "snapshot" else stale.moved)
+            self._carry_over(now if now is not None and self._isolation == "snapshot" else stale.moved)
         return joined
 
     def _moved_by_now(self) -> list[Moved]:

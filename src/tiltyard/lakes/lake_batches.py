@@ -64,6 +64,8 @@ class BatchPlan:
         publication = offer.publication
         if not self._is_open(publication) or not self._reads_hold(publication):
             return False
+        if any(publication.transaction == member.transaction for member in self.members):
+            return False  # it stands in the line a second time: interrupted, it could not take its first ticket back
         if self.members and not any(change.table in self._tables_of(self.members[0]) for change in publication.changes):
             return False
         folded = set()
@@ -223,16 +225,15 @@ class BatchLeader:
         """Members whose files a cleanup has taken for orphans, or has had the time to where only they can tell."""
         now, gone = self._lake.catalog.runtime.clock.monotonic(), set[str]()
         for table, writers in plan.writers.items():
-            store = self._lake.plain_access_of(plan.heads[table]).store
+            head, plain = plan.heads[table], self._lake.plain_access_of(plan.heads[table])
             for offer in writers:
-                old, rows = now - offer.begun >= LOOK_AFTER, offer.rows.get(table)
-                if rows is None:
-                    gone |= {offer.transaction} if old and offer is not self._own else set()
-                    continue
+                change = next(each for each in offer.publication.changes if each.table == table)
+                rows = offer.rows.get(table)
+                named = [path for each in rows.transactions for path in new_files(each.operation, None)] if rows is not None else []
                 try:
-                    paths = [path for each in rows.transactions for path in new_files(each.operation, None)]
-                    check_there(store, paths, "transaction", ask=old)
-                except StorageError:
+                    store = plain.on_branch(change.branch or head.branch).store
+                    check_there(store, sorted({*offer.files[table], *named}), "transaction", ask=now - offer.begun >= LOOK_AFTER)
+                except (StorageError, KeyError):
                     gone.add(offer.transaction)
         if self._own.transaction in gone:
             raise StorageError("the leader's own files are gone")  # its own commit meets that, and says so
@@ -333,10 +334,11 @@ class BatchLeader:
             )
             work.append(([version], each.store))
         try:
-            voided = finish(self._lake.catalog, work, alone=alone, named=tell)
-        except TiltyardError as error:
+            voided = finish(self._lake.catalog, work, alone=alone, named=tell, awaited=len(work))
+        except TiltyardError as error:  # each member meets it as well, where its own versions wait for their names
             _log.warning("batch %s is committed, but not finished yet: %s", publication.transaction, error)
-            voided = []
+            self._ticket.tell(members)
+            return
         if voided:
             _drop(staged.values())
         else:

@@ -53,6 +53,7 @@ class LakeTransaction(StagedTransaction, TransactionDoor, NewTables[TransactionT
         base: the snapshot it sees.
         result: the result, once it is committed.
         keeps_refusal: whether a refusal leaves a record for the console; set it to False where the caller retries by itself.
+        batch: whether it may be committed together with others that wait for the same table, as one snapshot; set it before the commit.
     """
 
     _collecting: CollectingNamespace | None = None

@@ -304,7 +304,12 @@ class LakeBranches(MergeVerbs, ProtectionVerbs):
             )  # fmt: skip
         records = dict(self._records.scan(branch_prefixes(name)))
         waiting = [pending.key for pending in self._lake.catalog.pending() if pending.lake_branch == name]
-        made = [transaction_key(str(body["transaction"])) for key, body in records.items() if key.startswith(snapshots_prefix(name))]
+        made = [
+            transaction_key(str(each["transaction"]))
+            for key, body in records.items()
+            if key.startswith(snapshots_prefix(name))
+            for each in (body, *body.get("members", ()))
+        ]
         used = [idempotency_key(str(body["key"])) for body in self._records.get(made).values() if "key" in body] if made else []
         keys = [begun, tip, root_key(name), checks_key(gone.id), *records, *waiting, *used]
 

@@ -144,7 +144,7 @@ class MergeVerbs:
             snapshot: its number.
             branch: the branch.
             on_conflict, message, dry_run: as for ``merge``.
-            all_writers: whether to revert a snapshot in which several transactions were committed together, whoever wrote them.
+            all_writers: whether to revert a snapshot in which transactions of several writers were committed together.
 
         Raises:
             MergeConflict: later snapshots changed the same things.

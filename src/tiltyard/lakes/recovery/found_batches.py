@@ -63,7 +63,9 @@ def members_in(found: FoundTransaction, tables: Mapping[LineKey, str]) -> tuple[
     """
     members: dict[str, SnapshotMember] = {}
     wrote: dict[str, list[str]] = {}
-    for key, versions in sorted(found.parts.items(), key=lambda part: (part[0][0], part[0][1] or "")):
+    # First the table that most of them wrote to: it has them in the order of the batch.
+    most = {key: max(len(version.members) for version in versions) for key, versions in found.parts.items()}
+    for key, versions in sorted(found.parts.items(), key=lambda part: (-most[part[0]], part[0][0], part[0][1] or "")):
         for version in versions:
             names = [member.transaction for member in version.members] if version.is_batch else [version.transaction]
             members.update({member.transaction: member for member in version.members if version.is_batch})
