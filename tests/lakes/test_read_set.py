@@ -238,6 +238,7 @@ OF_A_TRANSACTION: dict[str, tuple[Callable[[LakeTransaction], Any], Noted]] = {
 }
 SAYS_NOTHING = {
     "base": "the number of its snapshot: where it stands, as a clock would say, not what is there",
+    "batch": "whether others may commit it; what it read is compared all the same",
     "commit": "the end of it: what it read is compared there",
     "in_doubt": "of itself",
     "namespace": "refused in a serializable transaction: what stock clients read through it stock clients do not report it",

@@ -187,7 +187,7 @@ class StagedTransaction:
         return moved, self._ask(StorageError("its record cannot be read")) if self._member.offered else None
 
     def _publish(self, turn: Turn, started: float) -> Published:
-        if self._isolation == "snapshot" and self._publish_by is None and not self._doubted:
+        if self._isolation == "snapshot" and self._publish_by is None and not self._doubted and turn.is_wanted():
             moved, joined = self._join(turn)
             if joined is not None:
                 return joined
