@@ -99,6 +99,10 @@ def test_what_is_decided_is_left_out() -> None:
     assert taken({**records(), idempotency_key("k"): {"transaction": "x", "snapshot": 3}}, *several) == ["one"]
 
 
+def test_one_that_stands_in_the_line_twice_is_taken_once() -> None:
+    assert taken(records(), offer("one", "a"), offer("two", "a"), offer("two", "a"), offer("one", "a")) == ["one", "two"]
+
+
 def test_the_branch_and_its_line_are_the_leaders() -> None:
     assert taken(records(), offer("one", "a"), offer("two", "a", branch="dev")) == ["one"]
     assert taken(records(line="another"), offer("one", "a")) == []
@@ -172,6 +176,10 @@ def test_members_that_were_decided_are_named_and_nothing_is_written() -> None:
     assert refused(batch(member("one"), member("two")), {**records(), "transaction/two": {"state": "aborted"}}) == ("two",)
     used = {**records(), "key/k1": {"transaction": "x", "snapshot": 3}}
     assert refused(batch(member("one", key="k1")), used) == ("one",)
+
+
+def test_a_batch_names_each_of_its_members_once() -> None:
+    assert refused(batch(member("one"), member("two"), member("one")), records()) == ("one",)
 
 
 def test_a_member_as_old_as_what_has_expired_is_refused() -> None:
