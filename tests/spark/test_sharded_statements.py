@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 import tiltyard as ty
+from tiltyard.lakes.sharded.shard_hash import shard_numbers
 from tiltyard.spark import sharded_spark
 from tiltyard.spark.sql_catalog import row_statements, statements_run
 from tiltyard.spark.sql_catalog.self_reads import SelfReads
@@ -307,6 +308,29 @@ def test_verbs_of_a_data_frame_by_name(spark: SparkSession, lake: ty.Lake, verb:
     assert values(lake) == THEIRS
     run(spark.table("lake.b").selectExpr("id", "v + 1 AS v"))
     assert values(lake) == BOTH
+
+
+@pytest.mark.parametrize("verb", ["overwrite", "replace_rows"])
+def test_others_add_a_row_where_nothing_is_left(spark: SparkSession, lake: ty.Lake, verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A shard that gets no row is only emptied, and rows that others add meanwhile do not conflict with that by themselves.
+
+    They commit when the versions that were read have been compared, and only the commit is left.
+    """
+    numbers = shard_numbers(pa.table({"id": range(100)}), ["id"], 3)
+    other = next(number for number in range(4, 100) if numbers[number] != numbers[1])
+    compare, done = sharded_spark._versions_read, list[int]()
+
+    def late(*given: Any) -> Any:
+        read = compare(*given)
+        first(done, lambda: lake.table("b").append([{"id": other, "v": 0}]))
+        return read
+
+    monkeypatch.setattr(sharded_spark, "_versions_read", late)
+    with pytest.raises(ty.ConflictError):
+        run_verb(lake, lake.spark(spark).table("b").to_df().filter("id = 1"), verb)
+    assert (values(lake), len(done)) == ({1: 10, 2: 20, 3: 30, other: 0}, 1)
+    run_verb(lake, lake.spark(spark).table("b").to_df().filter("id = 1"), verb)
+    assert values(lake) == {1: 10}
 
 
 # ---- data frames from before a reshard -----------------------------------------------------------------------------------------
