@@ -6,12 +6,12 @@ import os
 import signal
 from collections.abc import Callable, Collection, Sequence
 from multiprocessing.connection import Connection
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
+from tests.lakes.hot_killed import tell_of_decisions
 from tests.support.lakes import numbers
 from tiltyard.catalog.batch_offers import BatchOffer
 from tiltyard.catalog.catalog import Pending
-from tiltyard.catalog.records import Decide, Found, Writes
 from tiltyard.catalog.tickets import FileTicket
 from tiltyard.lake import Lake
 from tiltyard.lakes import lake_batches
@@ -19,8 +19,6 @@ from tiltyard.lakes.batch_members import BatchMember
 from tiltyard.lakes.finishing import finish
 from tiltyard.lakes.hot_tables import HotTables
 from tiltyard.lakes.lake_batches import BatchLeader
-
-T = TypeVar("T")
 
 LEADS: Final = ("leads", "staged", "publish: before", "publish: decided", "publish: after", "named", "told")
 """Where a leader may die."""
@@ -48,7 +46,7 @@ def deadly(point: str, lake: Lake) -> None:
 
         setattr(owner, name, call)
 
-    lead, transact = BatchLeader.lead, lake.catalog.records.transact
+    lead = BatchLeader.lead
 
     def leading(leader: BatchLeader, waiting: Sequence[tuple[str, BatchOffer]]) -> None:
         nonlocal leads
@@ -56,20 +54,6 @@ def deadly(point: str, lake: Lake) -> None:
         reached("leads")
         lead(leader, waiting)
         leads = False
-
-    def transacting(exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
-        if not leads or not any(key.startswith("tip/") for key in exclusive):
-            return transact(exclusive, shared, decide)
-
-        def decided(found: Found) -> Writes[T]:
-            writes = decide(found)
-            reached("publish: decided")
-            return writes
-
-        reached("publish: before")
-        result = transact(exclusive, shared, decided)
-        reached("publish: after")
-        return result
 
     def finishing(*given: Any, named: Callable[[], None] = lambda: None, **more: Any) -> list[Pending]:
         def names() -> None:
@@ -79,7 +63,7 @@ def deadly(point: str, lake: Lake) -> None:
         return finish(*given, named=names, **more)
 
     setattr(BatchLeader, "lead", leading)  # noqa: B010 - mypy does not let a method be replaced
-    setattr(lake.catalog.records, "transact", transacting)  # noqa: B010
+    tell_of_decisions(lake, reached, lambda: leads)
     setattr(lake_batches, "finish", finishing)  # noqa: B010
     after(BatchLeader, "_staged", "staged")
     after(FileTicket, "tell", "told")

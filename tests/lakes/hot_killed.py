@@ -5,14 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from itertools import cycle, islice
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
 from typing import Any, Final, TypeVar
 
-from tests.support.lakes import numbers
+from tests.support.lakes import Site, ids, numbers
 from tiltyard.catalog.lake_values import Moved
 from tiltyard.catalog.records import Decide, Found, Offering, Writes
 from tiltyard.lake import Lake
@@ -23,6 +24,8 @@ T = TypeVar("T")
 
 POINTS: Final = ("turn taken", "rebased", "publish: before", "publish: decided", "publish: after", "named", "turn given back")
 """Where a writer may die that others wait for."""
+SPAN: Final = 1_000_000
+"""Numbers of one writer."""
 
 
 def deadly(point: str, lake: Lake) -> None:
@@ -33,7 +36,7 @@ def deadly(point: str, lake: Lake) -> None:
         if here == point and waited:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    take, leave, carry_over, transact = Turn.take, Turn.leave, StagedTransaction._carry_over, lake.catalog.records.transact
+    take, leave, carry_over = Turn.take, Turn.leave, StagedTransaction._carry_over
 
     def taking(turn: Turn, who: Offering | None = None) -> bool:
         nonlocal waited
@@ -56,8 +59,23 @@ def deadly(point: str, lake: Lake) -> None:
         if found:
             reached("rebased")
 
+    always: Callable[[HotTables, Collection[str]], list[str]] = lambda _, tables: list(tables)  # noqa: E731
+    for owner, name, value in (
+        (HotTables, "among", always),
+        (Turn, "take", taking),
+        (Turn, "leave", leaving),
+        (StagedTransaction, "_carry_over", carrying),
+    ):
+        setattr(owner, name, value)
+    tell_of_decisions(lake, reached)
+
+
+def tell_of_decisions(lake: Lake, reached: Callable[[str], None], when: Callable[[], bool] = lambda: True) -> None:
+    """Has ``reached`` called before, in and after each decision about a publication."""
+    transact = lake.catalog.records.transact
+
     def transacting(exclusive: Collection[str], shared: Collection[str], decide: Decide[T]) -> T:
-        if not any(key.startswith("tip/") for key in exclusive):
+        if not when() or not any(key.startswith("tip/") for key in exclusive):
             return transact(exclusive, shared, decide)
 
         def decided(found: Found) -> Writes[T]:
@@ -70,15 +88,7 @@ def deadly(point: str, lake: Lake) -> None:
         reached("publish: after")
         return result
 
-    always: Callable[[HotTables, Collection[str]], list[str]] = lambda _, tables: list(tables)  # noqa: E731
-    for owner, name, value in (
-        (HotTables, "among", always),
-        (Turn, "take", taking),
-        (Turn, "leave", leaving),
-        (StagedTransaction, "_carry_over", carrying),
-        (lake.catalog.records, "transact", transacting),
-    ):
-        setattr(owner, name, value)
+    setattr(lake.catalog.records, "transact", transacting)  # noqa: B010 - mypy does not let a method be replaced
 
 
 def work(uri: str, arguments: dict[str, Any], table: str, first: int, point: str, told: Connection, over: Connection) -> None:
@@ -138,3 +148,46 @@ def writer(
         if process.is_alive():
             process.kill()
         process.join()
+
+
+def kill_one_after_another(site: Site, points: Sequence[str], kills: int, writers: int, work: Callable[..., None] = work) -> Lake:
+    """Has writers go on beside one that dies, at one point after the other; the lake afterwards, in which nothing is lost or doubled."""
+    lake = site.open()
+    for name in ("hot", "victim", *(f"own{number}" for number in range(writers))):
+        lake.create_table(name, numbers(0))
+    acknowledged: set[int] = set()
+    with ExitStack() as stack:
+        others = [
+            stack.enter_context(writer(site.uri, site.arguments, f"own{number}", (number + 1) * SPAN, work=work))
+            for number in range(writers)
+        ]
+        for number, point in enumerate(islice(cycle(points), kills)):
+            with writer(site.uri, site.arguments, "victim", (writers + 1 + number) * SPAN, point, work) as victim:
+                acknowledged |= victim.rest()
+                victim.process.join(60)
+                assert victim.process.exitcode == -signal.SIGKILL, point
+            acknowledged |= {other.next() for other in others}
+        for other in others:
+            other.over.close()
+            acknowledged |= other.rest()
+            other.process.join(60)
+            assert other.process.exitcode == 0
+    found = site.open()
+    _check(found, acknowledged)
+    return found
+
+
+def committed(lake: Lake) -> list[int]:
+    """The numbers in the table that all share."""
+    return [number for number in ids(lake.table("hot")) if number]
+
+
+def _check(lake: Lake, acknowledged: set[int]) -> None:
+    hot = committed(lake)
+    assert len(hot) == len(set(hot)), "a transaction was committed twice"
+    assert acknowledged <= set(hot)
+    own = [number for name in lake.tables() if name != "hot" for number in ids(lake.table(name)) if number]
+    assert sorted(own) == hot, "a transaction is in one of its tables only"
+    assert not lake.check().problems
+    with lake.transaction() as tx:
+        tx.table("hot").append(numbers(0))

@@ -25,6 +25,7 @@ from tiltyard.lakes.lake_batches import BatchLeader, BatchPlan, keys_of
 from tiltyard.lakes.lake_transaction import LakeTransaction
 from tiltyard.verbs.outcome import Committed
 
+SEED = 20261119
 CHANGES = {"append": [1, 3, 5], "delete": [1], "update": [1, 105]}
 """What each change leaves of the rows 1 and 5."""
 
@@ -206,7 +207,7 @@ def test_a_transaction_that_stands_there_twice_is_taken_once(lake: Lake) -> None
     assert both(lake) == ([1, 2, 3],) * 2
 
 
-def test_an_interrupted_ticket_is_given_back_later(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_ticket_is_given_back_all_the_same(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     records = lake.catalog.records
     ticket = records.ticket(["one", "two"], 1.0)  # type: ignore[attr-defined]
     unlink, hits = tickets._unlink, list[str]()
@@ -220,7 +221,6 @@ def test_an_interrupted_ticket_is_given_back_later(lake: Lake, monkeypatch: pyte
     monkeypatch.setattr(tickets, "_unlink", interrupted)
     with pytest.raises(KeyboardInterrupt):
         ticket.give_back()
-    ticket.give_back()
     assert len(hits) == 3, "the one that was interrupted, and both"
     assert not ticket._entries
     again = records.ticket(["one", "two"], 1.0)  # type: ignore[attr-defined]
@@ -280,9 +280,8 @@ def test_no_offer_of_others_stops_a_leader(lake: Lake) -> None:
         held.give_back()
     good = decode_offer(data)
     assert good is not None
-    seed = random.SystemRandom().randrange(2**32)
-    print(f"seed {seed}")
-    source, read = random.Random(seed), 0
+    print(f"seed {SEED}")
+    source, read = random.Random(SEED), 0
     for _ in range(1500):
         body = json.dumps(_mutated(source, json.loads(data[batch_offers._HEADER_BYTES :]))).encode()
         other = decode_offer(batch_offers._MAGIC + batch_offers._digest(body) + body)

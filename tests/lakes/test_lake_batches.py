@@ -98,6 +98,9 @@ def test_a_revert_takes_back_others_only_when_it_is_told_to(lake: Lake) -> None:
             lake.branches.revert(snapshot, dry_run=dry_run)
         assert all(each.transaction_id in str(caught.value) for each in done)
     assert both(lake) == ([1, 2, 3], [1, 2, 3])
+    for wrong in (1.5, "2", None, True, 0):
+        with pytest.raises(InvalidInput, match="at least 1"):
+            lake.branches.revert(wrong)  # type: ignore[arg-type]
     lake.branches.revert(snapshot, all_writers=True)
     assert both(lake) == ([1], [1])
     alone = add_to_both(lake.transaction(), 5).commit()

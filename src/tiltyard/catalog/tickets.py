@@ -76,7 +76,6 @@ class FileTicket:
     waited: bool = False
     told: bool = False
     """Whether somebody said that our offer may have been taken."""
-    _offered: bytes = b""
     _entries: list[tuple[str, int]] = field(default_factory=list)
     _socket: socket.socket | None = None
     _token: str = ""
@@ -134,11 +133,18 @@ class FileTicket:
 
     def give_back(self) -> None:
         """Leaves all queues; the next in each learns of it."""
+        try:
+            self._leave()
+        except BaseException:
+            self._leave()  # interrupted: nobody else can, and an entry that stays locked is waited for
+            raise
+
+    def _leave(self) -> None:
         while self._entries:
             entry, held = self._entries[-1]
             _unlink(f"{self.directory}/{entry}")
             fcntl.flock(held, fcntl.LOCK_UN)  # said aloud: a child forked meanwhile may keep the same open file
-            self._entries.pop()  # only now: who is interrupted before gives the rest back the next time
+            self._entries.pop()  # only now: who is interrupted before begins with this one again
             os.close(held)
             _wake_next(self.directory, entry)
         if self._socket is not None:
@@ -245,20 +251,11 @@ def _queue_of(entry: str) -> str:
 
 def _offer_of(path: str) -> bytes:
     """What somebody who is alive has left in an entry."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except OSError:
-        return b""
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return os.pread(descriptor, _OFFER_BYTES, 0)
-    except OSError:
-        return b""
-    else:
-        return b""  # its owner died; whoever waits behind it removes it
-    finally:
-        os.close(descriptor)
+    with suppress(OSError):
+        if _lives(path):
+            with open(path, "rb") as entry:  # noqa: PTH123
+                return entry.read(_OFFER_BYTES)
+    return b""
 
 
 def _wake(token: str, word: bytes) -> bool:

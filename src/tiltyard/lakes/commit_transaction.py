@@ -172,17 +172,17 @@ class StagedTransaction:
             raise self._unknown(error) from error
 
     def _join(self, turn: Turn, lost: Collection[str] = ()) -> tuple[list[Moved] | None, Published | None]:
-        """Waits for our turn: tables that others moved by then, None where we have none; what others committed us as meanwhile."""
+        """Waits for our turn: tables that others moved by then, None where that does not count; what others committed us as meanwhile."""
         if not turn.is_wanted(lost):
             return None, None
         # By ourselves: also a step of its own, or versions that stock clients go on from.
         if not self.batch or self._publish_by is not None or self._at_end is not None:
-            return (self._moved_by_now() if turn.take() else None), None
+            return (self._moved_by_now() if turn.take() and self._isolation == "snapshot" else None), None
         self._member = self._member or BatchMember(self._lake, self.id, self._branch, self._publication, lambda: self._written)
         taken, joined = self._member.join(turn)
         if not taken or joined is not None:
             return None, joined
-        moved = self._moved_by_now()
+        moved = self._moved_by_now() if self._isolation == "snapshot" else None
         # After the heads: where they have a version with our own rows, our record is there by now. That is not carried over itself.
         return moved, self._ask(StorageError("its record cannot be read")) if self._member.offered else None
 
@@ -310,7 +310,7 @@ class StagedTransaction:
         # What was read is compared before what is written: only the decision may say which tables to look at again.
         now, joined = self._join(turn, [moved.table for moved in stale.moved])
         if joined is None:
-            self._carry_over(now if now is not None and self._isolation == "snapshot" else stale.moved)
+            self._carry_over(stale.moved if now is None else now)
         return joined
 
     def _moved_by_now(self) -> list[Moved]:

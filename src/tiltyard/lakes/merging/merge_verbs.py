@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 
 Picked = Literal["cherry-pick", "revert", "restore"]
+_NAMED = 4
+"""Transactions that a message names."""
 
 
 class MergeVerbs:
@@ -151,19 +153,18 @@ class MergeVerbs:
             NotFound: there is no such branch or snapshot.
             InvalidInput: the snapshot has more than one transaction, and ``all_writers`` was not given.
         """
+        self._check_snapshot(branch, snapshot)
         if not all_writers:
             self._check_alone(branch, snapshot)
         return self._picked("revert", branch, snapshot, branch, on_conflict, message, dry_run)
 
     def _check_alone(self, branch: str, snapshot: int) -> None:
         """Refuses a snapshot that has commits of several writers: whoever takes back one of them may not know of the others."""
-        try:
-            together = self._lake.catalog.snapshot(snapshot, branch).transactions
-        except (NotFound, TypeError):
-            return  # what it is told of is refused below
+        together = self._lake.catalog.snapshot(snapshot, branch).transactions
         if len(together) > 1:
+            named = ", ".join(together[:_NAMED]) + (f" and {len(together) - _NAMED} more" if len(together) > _NAMED else "")
             raise InvalidInput(
-                f"Snapshot {snapshot} has {len(together)} transactions, which were committed together: {', '.join(together)}.",
+                f"Snapshot {snapshot} has {len(together)} transactions, which were committed together: {named}.",
                 argument="snapshot",
                 advice="See lake.history() for who wrote them. all_writers=True (--all-writers) takes back all of them; "
                 "to take back one, delete its rows.",
@@ -189,12 +190,15 @@ class MergeVerbs:
     def _picked(
         self, kind: Picked, source: str, snapshot: int, into: str, on_conflict: OnConflict, message: str | None, dry_run: bool
     ) -> MergeResult:
-        for name in (source, into):
-            _check_branch(self._lake, name)
-        if isinstance(snapshot, bool) or not isinstance(snapshot, int) or snapshot < 1:
-            raise InvalidInput(f"A snapshot is a number of at least 1, not {snapshot!r}.", argument="snapshot")
+        _check_branch(self._lake, into)
+        self._check_snapshot(source, snapshot)
         settle = settlement_of(on_conflict)
         return merge(self._lake, MergeRequest(source, into, settle, message, dry_run=dry_run, kind=kind, snapshot=snapshot))
+
+    def _check_snapshot(self, branch: str, snapshot: int) -> None:
+        _check_branch(self._lake, branch)
+        if isinstance(snapshot, bool) or not isinstance(snapshot, int) or snapshot < 1:
+            raise InvalidInput(f"A snapshot is a number of at least 1, not {snapshot!r}.", argument="snapshot")
 
 
 def _check_branch(lake: Lake, name: str) -> None:
