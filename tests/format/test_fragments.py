@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from tests.support.manifests import decoded_fragments
 from tiltyard.errors import CorruptTable
-from tiltyard.format import fragments as module
 from tiltyard.format import lance_pb2 as pb
 from tiltyard.format.fragment_check import check_fragments
 from tiltyard.format.fragments import FragmentList, encode_fragment_record
@@ -30,15 +30,7 @@ def read_list(values: Iterable[DataFragment]) -> FragmentList:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The records that were turned into values."""
-    seen: list[bytes] = []
-    real = module.decode_fragment
-
-    def spy(data: bytes, source: str) -> DataFragment:
-        seen.append(data)
-        return real(data, source)
-
-    monkeypatch.setattr(module, "decode_fragment", spy)
-    return seen
+    return decoded_fragments(monkeypatch)
 
 
 def test_it_is_a_sequence() -> None:

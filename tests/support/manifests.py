@@ -6,8 +6,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from pyroaring import BitMap
 
+from tiltyard.format import fragments
 from tiltyard.format.flags import Feature
 from tiltyard.format.fragments import FragmentList
 from tiltyard.format.manifest import Manifest, decode_indices, encode_indices
@@ -144,3 +146,16 @@ def coverage(manifest: Manifest) -> Mapping[str, list[int] | None]:
 
 def covers(one: IndexMetadata) -> list[int] | None:
     return None if one.fragment_bitmap is None else list(decode_roaring(one.fragment_bitmap, ""))
+
+
+def decoded_fragments(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The fragments that are turned into values from now on."""
+    seen: list[bytes] = []
+    real = fragments.decode_fragment
+
+    def spy(data: bytes, source: str) -> DataFragment:
+        seen.append(data)
+        return real(data, source)
+
+    monkeypatch.setattr(fragments, "decode_fragment", spy)
+    return seen

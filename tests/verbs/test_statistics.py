@@ -13,12 +13,11 @@ import pyarrow as pa
 import pytest
 
 import tiltyard as ty
+from tests.support.manifests import decoded_fragments
 from tests.support.proving import pick
 from tests.support.random_columns import KINDS, condition, rows
-from tiltyard.format import fragments
 from tiltyard.format.schema import fields_from_arrow
 from tiltyard.format.statistics import ColumnStatistics, FileStatistics, cut, decode_statistics, encode_statistics
-from tiltyard.format.values import DataFragment
 from tiltyard.verbs.statistics import fragment_pruning, gather_statistics
 from tiltyard.verbs.statistics.analyze import analyze_table, table_statistics
 from tiltyard.verbs.statistics.bounded_conditions import AnyAnswer, understood
@@ -478,15 +477,7 @@ def test_a_table_of_very_many_columns_is_asked_for_their_names_once() -> None:
 @pytest.fixture
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
     """The fragments that were turned into values."""
-    seen: list[bytes] = []
-    real = fragments.decode_fragment
-
-    def spy(data: bytes, source: str) -> DataFragment:
-        seen.append(data)
-        return real(data, source)
-
-    monkeypatch.setattr(fragments, "decode_fragment", spy)
-    return seen
+    return decoded_fragments(monkeypatch)
 
 
 def test_where_nothing_is_known_no_fragment_is_looked_at(tmp_path: Path, decoded: list[bytes]) -> None:
